@@ -1,0 +1,95 @@
+package ktag_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+)
+
+func TestTagsSurviveEncoding(t *testing.T) {
+	req := kmsg.NewPtrProduceRequest()
+	req.SetVersion(9)
+	part := kmsg.NewProduceRequestTopicPartition()
+	ktag.SetExpectedOffset(&part.UnknownTags, 1<<40)
+	ktag.SetStrictSequence(&part.UnknownTags)
+	topic := kmsg.NewProduceRequestTopic()
+	topic.Topic = "t"
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+
+	got := kmsg.NewPtrProduceRequest()
+	got.SetVersion(9)
+	require.NoError(t, got.ReadFrom(req.AppendTo(nil)))
+	tags := &got.Topics[0].Partitions[0].UnknownTags
+	offset, ok := ktag.ExpectedOffset(tags)
+	require.True(t, ok)
+	require.Equal(t, int64(1<<40), offset)
+	require.True(t, ktag.StrictSequence(tags))
+	require.False(t, ktag.Duplicate(tags))
+}
+
+func TestEveryTag(t *testing.T) {
+	var tags kmsg.Tags
+	ktag.SetExpectedOffset(&tags, 1)
+	ktag.SetStrictSequence(&tags)
+	ktag.SetDuplicate(&tags)
+	ktag.SetActualOffset(&tags, -2)
+	ktag.SetExpectedSequence(&tags, math.MaxInt32)
+	ktag.SetCurrentEpoch(&tags, math.MaxInt16)
+	ktag.SetAppendTime(&tags, math.MaxInt64)
+	ktag.SetProducerFilter(&tags, 9)
+	require.Equal(t, 8, tags.Len(), "two tags share a number")
+
+	expected, ok := ktag.ExpectedOffset(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(1), expected)
+	actual, ok := ktag.ActualOffset(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(-2), actual)
+	sequence, ok := ktag.ExpectedSequence(&tags)
+	require.True(t, ok)
+	require.Equal(t, int32(math.MaxInt32), sequence)
+	epoch, ok := ktag.CurrentEpoch(&tags)
+	require.True(t, ok)
+	require.Equal(t, int16(math.MaxInt16), epoch)
+	at, ok := ktag.AppendTime(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(math.MaxInt64), at)
+	id, ok := ktag.ProducerFilter(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(9), id)
+	require.True(t, ktag.StrictSequence(&tags))
+	require.True(t, ktag.Duplicate(&tags))
+}
+
+func TestAbsentAndMalformedTags(t *testing.T) {
+	var tags kmsg.Tags
+	_, ok := ktag.ExpectedOffset(&tags)
+	require.False(t, ok)
+	tags.Set(10000, []byte{1, 2, 3})
+	tags.Set(10004, []byte{1})
+	tags.Set(10005, []byte{1})
+	_, ok = ktag.ExpectedOffset(&tags)
+	require.False(t, ok)
+	_, ok = ktag.ExpectedSequence(&tags)
+	require.False(t, ok)
+	_, ok = ktag.CurrentEpoch(&tags)
+	require.False(t, ok)
+}
+
+func TestNamedProducerID(t *testing.T) {
+	// SHA-256("abc") begins ba7816bf8f01cfea.
+	require.Equal(t, int64(1<<62|0xba7816bf8f01cfea>>3), ktag.NamedProducerID("abc"))
+	for _, name := range []string{"", "a", "device-17", "日本"} {
+		require.True(t, ktag.IsNamed(ktag.NamedProducerID(name)), name)
+	}
+	for _, id := range []int64{-1, 0, 1, 1<<62 - 1, 1<<62 | 1<<61, math.MaxInt64, math.MinInt64} {
+		require.False(t, ktag.IsNamed(id), "%d", id)
+	}
+	require.True(t, ktag.IsNamed(1<<62))
+	require.True(t, ktag.IsNamed(1<<62|(1<<61-1)))
+}
