@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// FetchRequest asks for records of some partitions of one topic.
+type FetchRequest struct {
+	Topic      *Topic
+	Partitions []FetchPartition
+	// MaxWait is how long to wait for MinBytes when fewer are there; 0 answers at once.
+	MaxWait  time.Duration
+	MinBytes int
+	// MaxBytes bounds the whole answer, save that its first batch always comes whole.
+	MaxBytes      int
+	ReadCommitted bool
+}
+
+// FetchPartition is where to read one partition.
+type FetchPartition struct {
+	Partition int32
+	Offset    int64
+	MaxBytes  int // bounds this partition's part of the answer; 0 takes the request's MaxBytes
+}
+
+// FetchResult is the answer for one partition. Batches are whole record batches, the last one possibly
+// cut, and begin with the batch that holds the asked offset. The memory belongs to the request's arena,
+// if ctx carries one, and must not be changed.
+type FetchResult struct {
+	Partition        int32
+	Batches          []byte
+	HighWatermark    int64
+	LastStableOffset int64
+	LogStartOffset   int64
+	Aborted          []AbortedTransaction
+	Err              error // nil or a *KafkaError
+}
+
+// AbortedTransaction is an aborted transaction that overlaps a fetched range.
+type AbortedTransaction struct {
+	ProducerID  int64
+	FirstOffset int64
+}
+
+// Fetch reads. The results are in the order of the request's partitions. The error is only ever
+// ErrNoAnswer or a code for the whole request.
+func (c *Client) Fetch(ctx context.Context, r FetchRequest) ([]FetchResult, error) {
+	resp, err := call(ctx, "fetch from "+r.Topic.Name, fetchRequest(r).RequestWith, c.requestor)
+	if err != nil {
+		return nil, err
+	}
+	if err := fault(resp.ErrorCode, nil, r.Topic.Name, -1); err != nil {
+		return nil, err
+	}
+	out, err := fetchResponse(r, resp)
+	for i := range out {
+		if out[i].Err != nil {
+			c.forgetOn(out[i].Err, r.Topic.Name)
+		}
+	}
+	return out, err
+}
+
+func fetchRequest(r FetchRequest) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis = int32(r.MaxWait.Milliseconds())
+	req.MinBytes = int32(r.MinBytes)
+	req.MaxBytes = int32(r.MaxBytes)
+	req.SessionEpoch = -1 // no fetch session
+	if r.ReadCommitted {
+		req.IsolationLevel = 1
+	}
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = r.Topic.Name, r.Topic.ID
+	t.Partitions = make([]kmsg.FetchRequestTopicPartition, len(r.Partitions))
+	for i, p := range r.Partitions {
+		fp := kmsg.NewFetchRequestTopicPartition()
+		fp.Partition, fp.FetchOffset = p.Partition, p.Offset
+		fp.PartitionMaxBytes = int32(p.MaxBytes)
+		if p.MaxBytes == 0 {
+			fp.PartitionMaxBytes = int32(r.MaxBytes)
+		}
+		t.Partitions[i] = fp
+	}
+	req.Topics = []kmsg.FetchRequestTopic{t}
+	return req
+}
+
+func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, error) {
+	out := make([]FetchResult, len(r.Partitions))
+	found := 0
+	for i := range out {
+		p := findFetched(resp, r.Topic, r.Partitions[i].Partition)
+		if p == nil {
+			out[i] = FetchResult{
+				Partition: r.Partitions[i].Partition, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1,
+			}
+			continue
+		}
+		found++
+		out[i] = FetchResult{
+			Partition: p.Partition, Batches: p.RecordBatches, HighWatermark: p.HighWatermark,
+			LastStableOffset: p.LastStableOffset, LogStartOffset: p.LogStartOffset,
+			Err: fault(p.ErrorCode, nil, r.Topic.Name, p.Partition),
+		}
+		for _, a := range p.AbortedTransactions {
+			out[i].Aborted = append(out[i].Aborted, AbortedTransaction{a.ProducerID, a.FirstOffset})
+		}
+	}
+	if found == 0 && len(out) > 0 {
+		return nil, noAnswer("fetch from "+r.Topic.Name, fmt.Errorf("the answer names no partition"))
+	}
+	return out, nil
+}
+
+func findFetched(resp *kmsg.FetchResponse, topic *Topic, partition int32) *kmsg.FetchResponseTopicPartition {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		if t.Topic != topic.Name && t.TopicID != topic.ID {
+			continue
+		}
+		for j := range t.Partitions {
+			if t.Partitions[j].Partition == partition {
+				return &t.Partitions[j]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+	"millrace/record"
+)
+
+// How many replicas must have a batch before it is acknowledged.
+const (
+	AcksAll    int16 = -1
+	AcksNone   int16 = 0
+	AcksLeader int16 = 1
+)
+
+// ProduceRequest is one Produce request: at most one batch a partition.
+type ProduceRequest struct {
+	Acks    int16
+	Timeout time.Duration // how long the leader waits for AcksAll
+	Batches []Batch
+}
+
+// Batch is one record batch and where it goes. Bytes belong to the callee until Produce returns.
+type Batch struct {
+	Topic     *Topic
+	Partition int32
+	Bytes     record.Batch
+	Expected  *int64 // append only if the log end offset is this
+	Strict    bool   // refuse a gap in a named producer's sequences
+}
+
+// ProduceResult is what became of one batch.
+type ProduceResult struct {
+	Topic      string
+	Partition  int32
+	BaseOffset int64 // -1 with AcksNone, and for a duplicate whose first answer is no longer known
+	// AppendTime is the leader's clock when it sets the timestamps, the first answer's greatest
+	// timestamp for a duplicate, else -1.
+	AppendTime     int64
+	LogStartOffset int64
+	Duplicate      bool  // an earlier request wrote it; this one wrote nothing
+	Err            error // nil or a *KafkaError
+}
+
+// Produce sends batches. The results are in the order of the request's batches. An error means that no
+// answer came: what was sent may or may not be stored.
+func (c *Client) Produce(ctx context.Context, r ProduceRequest) ([]ProduceResult, error) {
+	out := make([]ProduceResult, len(r.Batches))
+	return out, c.produceInto(ctx, &r, out)
+}
+
+func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []ProduceResult) error {
+	resp, err := call(ctx, "produce", produceRequest(r).RequestWith, c.requestor)
+	if err != nil {
+		return err
+	}
+	for i := range r.Batches {
+		b := &r.Batches[i]
+		out[i] = produceResult(resp, b)
+		if out[i].Err == errUnnamed && r.Acks == AcksNone {
+			out[i].Err = nil // a foreign broker sends no answer to acks=0
+		}
+		if out[i].Err != nil {
+			c.forgetOn(out[i].Err, b.Topic.Name)
+		}
+	}
+	return nil
+}
+
+func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks = r.Acks
+	req.TimeoutMillis = int32(r.Timeout.Milliseconds())
+	req.Topics = make([]kmsg.ProduceRequestTopic, 0, 1)
+	for i := range r.Batches {
+		b := &r.Batches[i]
+		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != b.Topic.Name {
+			req.Topics = append(req.Topics, kmsg.ProduceRequestTopic{
+				Topic: b.Topic.Name, TopicID: b.Topic.ID,
+				Partitions: make([]kmsg.ProduceRequestTopicPartition, 0, len(r.Batches)-i),
+			})
+		}
+		p := kmsg.ProduceRequestTopicPartition{Partition: b.Partition, Records: b.Bytes}
+		if b.Expected != nil {
+			ktag.SetExpectedOffset(&p.UnknownTags, *b.Expected)
+		}
+		if b.Strict {
+			ktag.SetStrictSequence(&p.UnknownTags)
+		}
+		t := &req.Topics[len(req.Topics)-1]
+		t.Partitions = append(t.Partitions, p)
+	}
+	return req
+}
+
+var errUnnamed = errors.New("the answer does not name the partition")
+
+func produceResult(resp *kmsg.ProduceResponse, b *Batch) ProduceResult {
+	out := ProduceResult{
+		Topic: b.Topic.Name, Partition: b.Partition, BaseOffset: -1, AppendTime: -1, LogStartOffset: -1,
+		Err: errUnnamed,
+	}
+	p := findProduced(resp, b)
+	if p == nil {
+		return out
+	}
+	out.Err = produceFault(p, b)
+	if out.Err != nil {
+		return out
+	}
+	out.BaseOffset, out.AppendTime, out.LogStartOffset = p.BaseOffset, p.LogAppendTime, p.LogStartOffset
+	if ktag.Duplicate(&p.UnknownTags) {
+		out.Duplicate = true
+		if at, ok := ktag.AppendTime(&p.UnknownTags); ok {
+			out.AppendTime = at
+		}
+	}
+	return out
+}
+
+func findProduced(resp *kmsg.ProduceResponse, b *Batch) *kmsg.ProduceResponseTopicPartition {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		if t.Topic != b.Topic.Name && t.TopicID != b.Topic.ID {
+			continue
+		}
+		for j := range t.Partitions {
+			if t.Partitions[j].Partition == b.Partition {
+				return &t.Partitions[j]
+			}
+		}
+	}
+	return nil
+}
+
+func produceFault(p *kmsg.ProduceResponseTopicPartition, b *Batch) error {
+	err := fault(p.ErrorCode, p.ErrorMessage, b.Topic.Name, b.Partition)
+	if err == nil {
+		return nil
+	}
+	f := err.(*KafkaError)
+	if v, ok := ktag.ActualOffset(&p.UnknownTags); ok {
+		f.ActualOffset = v
+	}
+	if v, ok := ktag.ExpectedSequence(&p.UnknownTags); ok {
+		f.ExpectedSequence = v
+	}
+	if v, ok := ktag.CurrentEpoch(&p.UnknownTags); ok {
+		f.CurrentEpoch = v
+	}
+	for _, r := range p.ErrorRecords {
+		rf := RecordFault{Index: r.RelativeOffset}
+		if r.ErrorMessage != nil {
+			rf.Message = *r.ErrorMessage
+		}
+		f.Records = append(f.Records, rf)
+	}
+	return f
+}

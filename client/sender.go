@@ -1,0 +1,370 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/internal/ktag"
+	"millrace/record"
+)
+
+// AnyPartition leaves the choice of the partition to the Sender.
+const AnyPartition int32 = -1
+
+// batchTarget is where a Sender starts a further batch for a partition: just below the default of
+// max.message.bytes, so that a large request is not refused for the size of its sum.
+const batchTarget = 1_000_000
+
+// NamedProducer is a producer that a client named, and which of its requests this one is.
+type NamedProducer struct {
+	Name  string
+	Epoch int16
+	Seq   int32
+}
+
+// SendOptions say how a Sender's records are to be stored.
+type SendOptions struct {
+	Acks     int16
+	Timeout  time.Duration  // how long the leader waits for AcksAll
+	Producer *NamedProducer // nil for none
+	Expected *int64         // append only at this log end offset; needs all records in one partition
+}
+
+// Sender places the records of one request into partitions, builds the batches and sends them.
+//
+// Records are placed by their explicit partition; else by the murmur2 hash of their key; else, for a
+// named producer, by the hash of its name, so that a retry lands where the first try did; else all of
+// the request go to the one partition whose turn it is. All records of a partition go in one batch and
+// all batches in one Produce request, unless that batch would be too large: then the partition's records
+// go in several batches one after the other, and stop at the first that fails. With a NamedProducer or
+// an expected offset there is never more than one batch a partition.
+//
+// A Sender is used by one goroutine and ends with Release.
+type Sender struct {
+	client *Client
+	topic  *Topic
+	arena  *record.Arena
+	opts   SendOptions
+	hint   int
+
+	records   []record.Record
+	partition []int32 // of records[i]
+	size      []int32 // bound of records[i] within a batch
+	keyless   int32   // the partition of records without a key, AnyPartition until one needs it
+
+	order   []int32 // record numbers by partition, then by number
+	start   []int32 // order[start[p]:start[p+1]] are partition p's; scratch of group
+	pieces  []piece
+	results []int32 // the piece of records[i]
+	delta   []int32 // the place of records[i] in its piece
+
+	builder record.Builder
+	batches []Batch
+	live    []int // the pieces of the current round
+	answers []ProduceResult
+}
+
+// piece is a run of one partition's records that goes into one batch.
+type piece struct {
+	partition int32
+	lo, hi    int // order[lo:hi]
+	sent      bool
+	result    ProduceResult
+	err       error
+}
+
+// NewSender starts a request's worth of records for topic. Batches are built in arena's memory (nil: the
+// heap). bytesHint is the expected size of all records, for a fair choice of partitions.
+func (c *Client) NewSender(topic *Topic, arena *record.Arena, bytesHint int, o SendOptions) *Sender {
+	s, _ := c.senders.Get().(*Sender)
+	if s == nil {
+		s = &Sender{}
+	}
+	s.client, s.topic, s.arena, s.hint, s.opts = c, topic, arena, bytesHint, o
+	s.keyless = AnyPartition
+	return s
+}
+
+// Release gives the Sender back; nothing of it may be used afterwards.
+func (s *Sender) Release() {
+	c := s.client
+	if cap(s.records) > 16_384 {
+		return // one large request must not keep its memory for ever
+	}
+	clear(s.records)
+	clear(s.pieces)
+	clear(s.batches)
+	clear(s.answers)
+	s.records, s.partition, s.size = s.records[:0], s.partition[:0], s.size[:0]
+	s.pieces, s.batches, s.answers = s.pieces[:0], s.batches[:0], s.answers[:0]
+	s.client, s.topic, s.arena, s.opts = nil, nil, nil, SendOptions{}
+	s.builder.Reset([]byte{})
+	c.senders.Put(s)
+}
+
+// Len is the number of records added.
+func (s *Sender) Len() int { return len(s.records) }
+
+// Add adds a record for the given partition, or AnyPartition. The record's bytes are not copied and must
+// stay as they are until Send returns. An unknown partition is refused.
+func (s *Sender) Add(r record.Record, partition int32) error {
+	if partition == AnyPartition {
+		partition = s.place(&r)
+	}
+	if err := s.topic.Has(partition); err != nil {
+		return err
+	}
+	s.records = append(s.records, r)
+	s.partition = append(s.partition, partition)
+	s.size = append(s.size, int32(record.RecordSize(&s.records[len(s.records)-1])))
+	return nil
+}
+
+func (s *Sender) place(r *record.Record) int32 {
+	n := int32(len(s.topic.Partitions))
+	switch {
+	case n <= 1:
+		return 0
+	case r.Key != nil:
+		return record.KeyPartition(r.Key, n)
+	case s.keyless != AnyPartition:
+	case s.opts.Producer != nil:
+		s.keyless = record.KeyPartition([]byte(s.opts.Producer.Name), n)
+	default:
+		s.keyless = s.topic.placement.next(s.topic, s.hint)
+	}
+	return s.keyless
+}
+
+// Partitions is how many partitions the records go to. It may be called before Send.
+func (s *Sender) Partitions() int {
+	n := 0
+	for i, p := range s.partition {
+		if !slices.Contains(s.partition[:i], p) {
+			n++
+			if n > 1 && s.opts.Expected != nil {
+				break // more than one is all that matters
+			}
+		}
+	}
+	return n
+}
+
+// Send stores the records. The error is nil when every record has its own outcome, to be read from
+// Record and Batches; it is not nil when nothing was sent at all.
+func (s *Sender) Send(ctx context.Context) error {
+	s.group()
+	one := s.opts.Producer != nil || s.opts.Expected != nil
+	s.cut(one)
+	if err := s.checkSequence(ctx); err != nil {
+		return err
+	}
+	for s.nextRound() {
+		s.round(ctx, one)
+	}
+	s.settle()
+	return nil
+}
+
+// group orders the records by partition (a counting sort, so the order within a partition stays).
+func (s *Sender) group() {
+	n := len(s.records)
+	s.order = slices.Grow(s.order[:0], n)[:n]
+	s.start = slices.Grow(s.start[:0], len(s.topic.Partitions)+1)[:len(s.topic.Partitions)+1]
+	clear(s.start)
+	for _, p := range s.partition {
+		s.start[p+1]++
+	}
+	for p := range s.topic.Partitions {
+		s.start[p+1] += s.start[p]
+	}
+	// start[p] is now where p's records begin; it moves to where they end, which is where p+1's began.
+	for i, p := range s.partition {
+		s.order[s.start[p]] = int32(i)
+		s.start[p]++
+	}
+}
+
+// cut makes pieces of at most batchTarget bytes, or one piece a partition.
+func (s *Sender) cut(one bool) {
+	s.pieces = s.pieces[:0]
+	bytes := 0
+	for k, i := range s.order {
+		p, size := s.partition[i], int(s.size[i])
+		last := len(s.pieces) - 1
+		if last < 0 || s.pieces[last].partition != p || !one && bytes+size > batchTarget {
+			s.pieces = append(s.pieces, piece{partition: p, lo: k, hi: k})
+			last++
+			bytes = record.HeaderSize
+		}
+		s.pieces[last].hi = k + 1
+		bytes += size
+	}
+}
+
+// nextRound picks each partition's first piece that was not sent yet.
+func (s *Sender) nextRound() bool {
+	s.live = s.live[:0]
+	for i := range s.pieces {
+		if n := len(s.live); !s.pieces[i].sent && (n == 0 || s.pieces[s.live[n-1]].partition != s.pieces[i].partition) {
+			s.live = append(s.live, i)
+		}
+	}
+	return len(s.live) > 0
+}
+
+// round builds and sends one batch for each live piece.
+func (s *Sender) round(ctx context.Context, one bool) {
+	s.batches = s.batches[:0]
+	for _, i := range s.live {
+		p := &s.pieces[i]
+		s.batches = append(s.batches, Batch{
+			Topic: s.topic, Partition: p.partition, Bytes: s.build(p), Expected: s.opts.Expected,
+			Strict: s.opts.Producer != nil && len(s.topic.Partitions) == 1,
+		})
+	}
+	s.answers = slices.Grow(s.answers[:0], len(s.batches))[:len(s.batches)]
+	req := ProduceRequest{Acks: s.opts.Acks, Timeout: s.opts.Timeout, Batches: s.batches}
+	err := s.client.produceInto(ctx, &req, s.answers)
+	for k := len(s.live) - 1; k >= 0; k-- { // from the end, since halve moves what lies behind
+		i := s.live[k]
+		p := &s.pieces[i]
+		p.sent, p.err = true, err
+		if err != nil {
+			s.abandon(i, err)
+			continue
+		}
+		p.result, p.err = s.answers[k], s.answers[k].Err
+		switch {
+		case p.err == nil:
+		case errors.Is(p.err, kerr.MessageTooLarge) && p.hi-p.lo > 1 && !one:
+			s.halve(i)
+		default:
+			s.abandon(i, p.err)
+		}
+	}
+}
+
+// build encodes one piece as a batch.
+func (s *Sender) build(p *piece) record.Batch {
+	size := record.HeaderSize
+	for _, i := range s.order[p.lo:p.hi] {
+		size += int(s.size[i])
+	}
+	s.builder.Reset(s.arena.Alloc(size)[:0])
+	if np := s.opts.Producer; np != nil {
+		s.builder.SetProducer(ktag.NamedProducerID(np.Name), np.Epoch, np.Seq)
+	}
+	for _, i := range s.order[p.lo:p.hi] {
+		s.builder.Append(&s.records[i])
+	}
+	return s.builder.Build()
+}
+
+// halve replaces a piece that was refused for its size by two unsent ones.
+func (s *Sender) halve(i int) {
+	p := s.pieces[i]
+	mid := (p.lo + p.hi) / 2
+	s.pieces[i] = piece{partition: p.partition, lo: p.lo, hi: mid}
+	s.pieces = slices.Insert(s.pieces, i+1, piece{partition: p.partition, lo: mid, hi: p.hi})
+}
+
+// abandon gives up the pieces behind i of the same partition: order within it must hold.
+func (s *Sender) abandon(i int, cause error) {
+	for j := i + 1; j < len(s.pieces) && s.pieces[j].partition == s.pieces[i].partition; j++ {
+		f := newFault(kerr.OperationNotAttempted, "", s.topic.Name, s.pieces[i].partition)
+		f.Message = fmt.Sprintf("an earlier batch of this request was not stored: %v", cause)
+		s.pieces[j].sent, s.pieces[j].err = true, f
+	}
+}
+
+// settle notes for each record where its outcome is.
+func (s *Sender) settle() {
+	n := len(s.records)
+	s.results = slices.Grow(s.results[:0], n)[:n]
+	s.delta = slices.Grow(s.delta[:0], n)[:n]
+	for k := range s.pieces {
+		p := &s.pieces[k]
+		for d, i := range s.order[p.lo:p.hi] {
+			s.results[i], s.delta[i] = int32(k), int32(d)
+		}
+	}
+}
+
+// RecordResult is what became of one record.
+type RecordResult struct {
+	Partition int32
+	Offset    int64 // -1 if it is not known
+	Timestamp int64 // as stored, in milliseconds
+	Err       error // nil, a *KafkaError, or ErrNoAnswer
+}
+
+// Record tells what became of record i, in the order of Add.
+func (s *Sender) Record(i int) RecordResult {
+	p := &s.pieces[s.results[i]]
+	out := RecordResult{Partition: p.partition, Offset: -1, Timestamp: s.records[i].Timestamp, Err: p.err}
+	if p.err != nil {
+		out.Err = recordFault(p.err, s.delta[i])
+		return out
+	}
+	if p.result.BaseOffset >= 0 {
+		out.Offset = p.result.BaseOffset + int64(s.delta[i])
+	}
+	if p.result.AppendTime >= 0 {
+		out.Timestamp = p.result.AppendTime
+	}
+	return out
+}
+
+// recordFault narrows a batch's error to one of its records when the cluster said more about it.
+func recordFault(err error, delta int32) error {
+	var f *KafkaError
+	if !errors.As(err, &f) {
+		return err
+	}
+	for _, r := range f.Records {
+		if r.Index == delta && r.Message != "" {
+			one := *f
+			one.Message = r.Message
+			return &one
+		}
+	}
+	return err
+}
+
+// BatchResult is what became of one batch.
+type BatchResult struct {
+	Partition  int32
+	Count      int
+	BaseOffset int64 // -1 if it is not known
+	Timestamp  int64 // the greatest of its records, as stored
+	Duplicate  bool
+	Err        error // nil, a *KafkaError, or ErrNoAnswer
+}
+
+// Batches tells what became of each batch, by partition and then in order.
+func (s *Sender) Batches() []BatchResult {
+	out := make([]BatchResult, len(s.pieces))
+	for k := range s.pieces {
+		p := &s.pieces[k]
+		b := BatchResult{
+			Partition: p.partition, Count: p.hi - p.lo, BaseOffset: p.result.BaseOffset,
+			Timestamp: p.result.AppendTime, Duplicate: p.result.Duplicate, Err: p.err,
+		}
+		if b.Timestamp < 0 || b.Err != nil {
+			for _, i := range s.order[p.lo:p.hi] {
+				b.Timestamp = max(b.Timestamp, s.records[i].Timestamp)
+			}
+		}
+		if b.Err != nil {
+			b.BaseOffset = -1
+		}
+		out[k] = b
+	}
+	return out
+}
