@@ -153,10 +153,14 @@ func (b Batch) LastSequence() int32 {
 func (b Batch) Payload() []byte { return b[HeaderSize:] }
 
 // SetBaseOffset stamps the base offset, which lies outside the checksum.
-func (b Batch) SetBaseOffset(offset int64) { binary.BigEndian.PutUint64(b[atBaseOffset:], uint64(offset)) }
+func (b Batch) SetBaseOffset(offset int64) {
+	binary.BigEndian.PutUint64(b[atBaseOffset:], uint64(offset))
+}
 
 // SetLeaderEpoch stamps the leader epoch, which lies outside the checksum.
-func (b Batch) SetLeaderEpoch(epoch int32) { binary.BigEndian.PutUint32(b[atLeaderEpoch:], uint32(epoch)) }
+func (b Batch) SetLeaderEpoch(epoch int32) {
+	binary.BigEndian.PutUint32(b[atLeaderEpoch:], uint32(epoch))
+}
 
 // SetTimestamp sets the timestamp type and the maximum timestamp, and reseals the batch.
 func (b Batch) SetTimestamp(t TimestampType, maxTimestamp int64) {
