@@ -1,0 +1,184 @@
+package partition
+
+import (
+	"context"
+
+	"millrace/record"
+)
+
+// AppendRequest is one batch that a client wants stored.
+type AppendRequest struct {
+	Batch []byte // exactly one batch; the leader changes it in place
+	// AllInSync asks that the batch be refused when fewer than min.insync.replicas could take it.
+	AllInSync bool
+	// Expected is the log end offset at which alone to append, or -1.
+	Expected int64
+	// Strict refuses gaps in the sequences of a named producer.
+	Strict bool
+	// Arena gives memory where the batch must be built anew; may be nil.
+	Arena *record.Arena
+}
+
+// Appended says where a batch lies in the log.
+type Appended struct {
+	BaseOffset int64 // -1 for a repeat whose offset is forgotten
+	Next       int64 // committed when the high watermark reaches it
+	// AppendTime is the leader's time that all records got, or -1 where they keep their own.
+	AppendTime int64
+	// Duplicate says that an earlier attempt wrote the batch; FirstTimestamp is the largest of its
+	// timestamps then, or -1 when that is forgotten.
+	Duplicate      bool
+	FirstTimestamp int64
+}
+
+// Append checks a batch by the rules of the topic and its producer, and writes it at the end of the
+// log. When it returns, the leader is done with the request's bytes. It does not wait for the batch
+// to be committed: AwaitCommitted does. An error means that nothing was written, except one of
+// storage going offline.
+func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error) {
+	settings := l.settings.Load()
+	if in := l.role.Load().InSync; r.AllInSync && in < settings.minInSync {
+		return Appended{}, &IsrError{InSync: in, Required: settings.minInSync}
+	}
+	now := l.store.now().UnixMilli()
+	limits := settings.limits
+	limits.Now, limits.Codecs, limits.Arena = now, l.store.codecs, r.Arena
+	p, err := record.Prepare(r.Batch, limits)
+	if err != nil {
+		return Appended{}, err
+	}
+	if p.Batch.IsTransactional() {
+		return Appended{}, ErrTransactional
+	}
+	if err := l.slot.take(ctx); err != nil {
+		return Appended{}, err
+	}
+	a, err := l.appendPrepared(r, p.Batch, now)
+	l.slot.release()
+	if err != nil || a.Duplicate {
+		return a, err
+	}
+	if l.store.commitSynced {
+		l.log.RequestSync()
+	} else {
+		l.raise(a.Next)
+	}
+	return a, nil
+}
+
+// appendPrepared decides and writes. The slot is held.
+func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Appended, error) {
+	if l.closed {
+		return Appended{}, l.whyGone()
+	}
+	end := l.log.EndOffset()
+	sequenced := b.ProducerID() >= 0
+	if sequenced {
+		dup, err := l.checkProducer(b, r.Strict)
+		if err != nil {
+			return Appended{}, err
+		}
+		if dup != nil {
+			return dup.answer(), nil
+		}
+	}
+	if r.Expected != none && r.Expected != end {
+		return Appended{}, &ExpectedOffsetError{Expected: r.Expected, Actual: end}
+	}
+	b.SetBaseOffset(end)
+	b.SetLeaderEpoch(l.role.Load().LeaderEpoch)
+	if err := l.write(b); err != nil {
+		return Appended{}, err
+	}
+	if sequenced {
+		l.producers.apply(stampOf(b), now)
+	}
+	a := Appended{BaseOffset: end, Next: b.NextOffset(), AppendTime: none}
+	if b.TimestampType() == record.LogAppendTime {
+		a.AppendTime = b.MaxTimestamp()
+	}
+	return a, nil
+}
+
+// checkProducer applies the sequence rules, after reading the producers' state if that is still to
+// be done.
+func (l *Leader) checkProducer(b record.Batch, strict bool) (*repeat, error) {
+	if err := l.loadProducers(); err != nil {
+		return nil, err
+	}
+	return l.producers.check(stampOf(b), strict)
+}
+
+// answer is that of the first attempt, as far as it is remembered. A forgotten batch is committed
+// when the newest batch of its producer is.
+func (d *repeat) answer() Appended {
+	a := Appended{BaseOffset: none, Next: d.lastOffset + 1, AppendTime: none, Duplicate: true, FirstTimestamp: none}
+	if d.remembered {
+		a.BaseOffset, a.FirstTimestamp = d.firstOffset(), d.timestamp
+	}
+	return a
+}
+
+// write appends the batch to the log, and saves the producers when that began a new segment: the
+// snapshot holds what lies before the segment.
+func (l *Leader) write(b record.Batch) error {
+	l.hide(b.NextOffset(), len(b))
+	res, err := l.log.Append(b)
+	if err != nil {
+		l.unhide()
+		return err
+	}
+	if res.Rolled {
+		if err := l.loadProducers(); err != nil {
+			l.logger().Warn("producer state not saved", "err", err)
+			return nil
+		}
+		l.saveProducers(res.NewSegmentBase)
+	}
+	return nil
+}
+
+// AwaitCommitted waits until the high watermark reaches next, at most until the waiter's time is
+// over. An error leaves open whether the batch will be committed.
+func (l *Leader) AwaitCommitted(ctx context.Context, w *Waiter, next int64) error {
+	for l.hw.Load() < next {
+		if err := l.join(w, next); err != nil {
+			return err
+		}
+		err := w.Wait(ctx)
+		w.Leave()
+		if err != nil && l.hw.Load() < next {
+			return err
+		}
+	}
+	role, required := l.role.Load(), l.settings.Load().minInSync
+	if role.InSync < required {
+		return &IsrError{InSync: role.InSync, Required: required, Written: true}
+	}
+	return nil
+}
+
+// Committed reports whether the high watermark has reached next.
+func (l *Leader) Committed(next int64) bool { return l.hw.Load() >= next }
+
+// join registers a produce that waits for the high watermark to reach target.
+func (l *Leader) join(w *Waiter, target int64) error {
+	n := w.node(l, target)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone != nil {
+		return l.gone
+	}
+	l.waiters.insert(n)
+	if l.hw.Load() >= target {
+		w.wake()
+	}
+	return nil
+}
+
+// whyGone is the error that ended the partition.
+func (l *Leader) whyGone() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone
+}

@@ -1,0 +1,148 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/record"
+	"millrace/storage"
+)
+
+// What a partition says beside the errors of record and storage. Explain gives each its Kafka code.
+var (
+	// ErrNotLeader says that this node does not lead the partition, or no longer (6).
+	ErrNotLeader = errors.New("this node does not lead the partition")
+	// ErrDeleted says that the partition's topic was deleted (3).
+	ErrDeleted = errors.New("the partition was deleted")
+	// ErrTimeout says that a wait took longer than the request allows (7). What was appended stays
+	// and may yet be committed.
+	ErrTimeout = errors.New("the request's time ran out before the batch was committed")
+	// ErrFencedEpoch says that the request knows an older leader epoch (74).
+	ErrFencedEpoch = errors.New("the leader epoch of the request is older than the partition's")
+	// ErrUnknownEpoch says that the request knows a newer leader epoch (75).
+	ErrUnknownEpoch = errors.New("the leader epoch of the request is newer than the partition's")
+	// ErrOffsetUnknown says that the high watermark may lag what clients have seen (78).
+	ErrOffsetUnknown = errors.New("the leader is new and does not know the latest offset yet")
+	// ErrPolicy says that the topic's cleanup.policy does not allow deleting records (44).
+	ErrPolicy = errors.New("cleanup.policy of the topic does not contain delete")
+	// ErrTransactional says that a batch belongs to a transaction, which no coordinator runs (53).
+	ErrTransactional = errors.New("transactions are not available")
+	// ErrSpecialTime says that a negative timestamp has no meaning in ListOffsets (35).
+	ErrSpecialTime = errors.New("unknown special timestamp")
+
+	errTooManyProducers = fmt.Errorf("the partition remembers %d producers, the most it can", maxProducers)
+	errOpenTransaction  = errors.New("the producer has an open transaction on the partition")
+)
+
+// IsrError says that an acks=all write has too few replicas in sync: before the write nothing was
+// written (19), after it the batch is there but its guarantee is not met (20).
+type IsrError struct {
+	InSync, Required int
+	Written          bool
+}
+
+func (e *IsrError) Error() string {
+	return fmt.Sprintf("%d replicas are in sync and min.insync.replicas is %d", e.InSync, e.Required)
+}
+
+// ExpectedOffsetError says that a conditional append found another log end offset (95).
+type ExpectedOffsetError struct{ Expected, Actual int64 }
+
+func (e *ExpectedOffsetError) Error() string {
+	return fmt.Sprintf("the log ends at offset %d, not %d", e.Actual, e.Expected)
+}
+
+// Refusal is an error as a Kafka answer says it.
+type Refusal struct {
+	Code    int16
+	Message string
+	Records []record.RecordFault // the records at fault, when single ones are
+	// NotWritten holds when the code alone leaves open whether the batch was written, but it was not.
+	NotWritten bool
+}
+
+// Explain gives err its Kafka code and a message for the client. It is the one place where errors of
+// record, storage and this package meet the protocol. What has no code of its own is
+// UNKNOWN_SERVER_ERROR.
+func Explain(err error) Refusal {
+	if err == nil {
+		return Refusal{}
+	}
+	r := Refusal{Code: kerr.UnknownServerError.Code, Message: err.Error()}
+	for _, m := range codes {
+		if errors.Is(err, m.err) {
+			r.Code = m.code.Code
+			r.NotWritten = m.notWritten
+			break
+		}
+	}
+	if code := typedCode(err); code != nil {
+		r.Code = code.Code
+	}
+	var fault *record.Fault
+	if errors.As(err, &fault) {
+		r.Message, r.Records = fault.Message, fault.Records
+	}
+	return r
+}
+
+// codes is in order: the first error that matches gives the code.
+var codes = []struct {
+	err        error
+	code       *kerr.Error
+	notWritten bool
+}{
+	{err: record.ErrCorrupt, code: kerr.CorruptMessage},
+	{err: record.ErrTooLarge, code: kerr.MessageTooLarge},
+	{err: record.ErrSegmentTooSmall, code: kerr.RecordListTooLarge},
+	{err: record.ErrTimestamp, code: kerr.InvalidTimestamp},
+	{err: record.ErrUnsupportedCodec, code: kerr.UnsupportedCompressionType},
+	{err: record.ErrInvalid, code: kerr.InvalidRecord},
+	{err: record.ErrShort, code: kerr.InvalidRecord},
+	{err: ErrNotLeader, code: kerr.NotLeaderForPartition},
+	{err: ErrDeleted, code: kerr.UnknownTopicOrPartition},
+	{err: ErrTimeout, code: kerr.RequestTimedOut},
+	{err: ErrFencedEpoch, code: kerr.FencedLeaderEpoch},
+	{err: ErrUnknownEpoch, code: kerr.UnknownLeaderEpoch},
+	{err: ErrOffsetUnknown, code: kerr.OffsetNotAvailable},
+	{err: ErrPolicy, code: kerr.PolicyViolation},
+	{err: ErrTransactional, code: kerr.TransactionalIDAuthorizationFailed},
+	{err: ErrSpecialTime, code: kerr.UnsupportedVersion},
+	{err: errTooManyProducers, code: kerr.PolicyViolation},
+	{err: errOpenTransaction, code: kerr.InvalidTxnState},
+	{err: storage.ErrOutOfRange, code: kerr.OffsetOutOfRange},
+	{err: storage.ErrDiskFull, code: kerr.KafkaStorageError, notWritten: true},
+	{err: storage.ErrOffline, code: kerr.KafkaStorageError},
+	{err: storage.ErrClosed, code: kerr.NotLeaderForPartition},
+	{err: context.Canceled, code: kerr.RequestTimedOut},
+	{err: context.DeadlineExceeded, code: kerr.RequestTimedOut},
+}
+
+// typedCode is the code of an error that carries values.
+func typedCode(err error) *kerr.Error {
+	var (
+		sequence *SequenceError
+		fenced   *FencedError
+		isr      *IsrError
+		expected *ExpectedOffsetError
+		corrupt  *storage.CorruptionError
+	)
+	switch {
+	case errors.As(err, &sequence):
+		return kerr.OutOfOrderSequenceNumber
+	case errors.As(err, &fenced):
+		return kerr.InvalidProducerEpoch
+	case errors.As(err, &isr) && isr.Written:
+		return kerr.NotEnoughReplicasAfterAppend
+	case isr != nil:
+		return kerr.NotEnoughReplicas
+	case errors.As(err, &expected):
+		return kerr.InvalidUpdateVersion
+	case errors.As(err, &corrupt):
+		return kerr.KafkaStorageError
+	}
+	return nil
+}

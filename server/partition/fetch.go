@@ -1,0 +1,71 @@
+package partition
+
+import (
+	"errors"
+
+	"millrace/storage"
+)
+
+// FetchRequest asks for the batches of one partition from an offset on.
+type FetchRequest struct {
+	Offset      int64
+	LeaderEpoch int32 // what the client believes, or -1
+	MaxBytes    int   // one whole batch may exceed it
+	Alloc       func(n int) []byte
+}
+
+// Fetched is a part of the log as a consumer may see it.
+type Fetched struct {
+	Bounds
+	Records []byte // whole batches, the last possibly cut
+}
+
+// Fetch reads committed batches. Nothing to read yet is no error; the bounds are filled even when
+// there is one.
+func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
+	if err := l.checkEpoch(r.LeaderEpoch); err != nil {
+		return Fetched{Bounds: Bounds{none, none, none, none}}, err
+	}
+	f := Fetched{Bounds: l.Bounds()}
+	if r.Offset < f.LogStart || r.Offset > f.LogEnd {
+		return f, outOfRange(r.Offset, f.Bounds)
+	}
+	if r.Offset >= f.HighWatermark {
+		return f, nil
+	}
+	res, err := l.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
+	if err != nil {
+		if errors.Is(err, storage.ErrClosed) {
+			err = l.whyGone()
+		}
+		return f, err
+	}
+	f.Records = res.Batches
+	return f, nil
+}
+
+func outOfRange(offset int64, b Bounds) error {
+	return &storage.OutOfRangeError{Offset: offset, Start: b.LogStart, End: b.LogEnd}
+}
+
+// Watch registers a fetch that saw the partition at high watermark seen and lacks bytes: the waiter
+// is woken when all that its leaders commit amounts to what it lacks. Only what comes after seen
+// counts, so a high watermark that has moved since wakes it at once. An error means that the
+// partition is gone.
+func (l *Leader) Watch(w *Waiter, seen int64) error {
+	n := w.node(l, none)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone != nil {
+		return l.gone
+	}
+	if l.hw.Load() > seen {
+		w.wake()
+		return nil
+	}
+	l.waiters.insert(n)
+	return nil
+}
+
+// Lack says how many bytes the fetch still needs, before it is registered with leaders.
+func (w *Waiter) Lack(bytes int) { w.missing.Store(int64(bytes)) }

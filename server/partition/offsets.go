@@ -1,0 +1,120 @@
+package partition
+
+import "millrace/storage"
+
+// The special timestamps of ListOffsets.
+const (
+	timeLatest        = -1
+	timeEarliest      = -2
+	timeMaxTimestamp  = -3
+	timeEarliestLocal = -4
+	timeLatestTiered  = -5
+	timePendingUpload = -6
+)
+
+// Position is an offset found by time.
+type Position struct {
+	Offset      int64 // -1: no such record
+	Timestamp   int64 // -1 for the special times
+	LeaderEpoch int32
+}
+
+func nowhere() Position { return Position{Offset: none, Timestamp: none, LeaderEpoch: none} }
+
+// OffsetAt finds the offset that a ListOffsets timestamp asks for: the first record by offset with
+// that time or later, or one of the special places. Only committed records are found.
+func (l *Leader) OffsetAt(timestamp int64, leaderEpoch int32) (Position, error) {
+	if err := l.checkEpoch(leaderEpoch); err != nil {
+		return nowhere(), err
+	}
+	bounds := l.Bounds()
+	role := l.role.Load()
+	settled := bounds.HighWatermark >= role.epochStart
+	switch {
+	case timestamp == timeLatest:
+		if !settled {
+			return nowhere(), ErrOffsetUnknown
+		}
+		return Position{Offset: bounds.HighWatermark, Timestamp: none, LeaderEpoch: role.LeaderEpoch}, nil
+	case timestamp == timeEarliest, timestamp == timeEarliestLocal:
+		epoch, err := l.epochOf(bounds.LogStart)
+		return Position{Offset: bounds.LogStart, Timestamp: none, LeaderEpoch: epoch}, err
+	case timestamp == timeLatestTiered, timestamp == timePendingUpload:
+		return nowhere(), nil
+	case timestamp < 0 && timestamp != timeMaxTimestamp:
+		return nowhere(), ErrSpecialTime
+	}
+	p, err := l.lookUp(timestamp)
+	if err != nil || p.Offset == none {
+		return nowhere(), err
+	}
+	if p.Offset >= bounds.HighWatermark {
+		if !settled {
+			return nowhere(), ErrOffsetUnknown
+		}
+		return nowhere(), nil
+	}
+	return p, nil
+}
+
+// lookUp asks the log, which knows nothing of high watermarks.
+func (l *Leader) lookUp(timestamp int64) (Position, error) {
+	find := func() (storage.TimeResult, bool, error) { return l.log.OffsetForTime(timestamp) }
+	if timestamp == timeMaxTimestamp {
+		find = l.log.MaxTimestampOffset
+	}
+	r, ok, err := find()
+	if err != nil || !ok {
+		return nowhere(), err
+	}
+	return Position{Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.Epoch}, nil
+}
+
+// epochOf is the leader epoch in which the record at offset was written, or would be.
+func (l *Leader) epochOf(offset int64) (int32, error) {
+	if offset >= l.log.EndOffset() {
+		return l.role.Load().LeaderEpoch, nil
+	}
+	return l.log.EpochFor(offset)
+}
+
+// EpochEnd answers OffsetForLeaderEpoch: the greatest epoch not above the one asked for, and where
+// it ends. Both are -1 when the log does not know it.
+func (l *Leader) EpochEnd(epoch, leaderEpoch int32) (int32, int64, error) {
+	if err := l.checkEpoch(leaderEpoch); err != nil {
+		return none, none, err
+	}
+	l.slot.hold()
+	defer l.slot.release()
+	if l.closed {
+		return none, none, l.whyGone()
+	}
+	role := l.role.Load()
+	if err := l.log.AssignEpoch(role.LeaderEpoch, role.epochStart); err != nil {
+		return none, none, err
+	}
+	found, end, ok, err := l.log.EndOffsetForEpoch(epoch)
+	if err != nil || !ok {
+		return none, none, err
+	}
+	return found, end, nil
+}
+
+// DeleteRecords makes the log start at offset, or at the high watermark when offset is -1, and
+// answers where it starts now. It never moves back.
+func (l *Leader) DeleteRecords(offset int64) (lowWatermark int64, err error) {
+	if !l.settings.Load().log.DeleteRetained {
+		return none, ErrPolicy
+	}
+	bounds := l.Bounds()
+	if offset == none {
+		offset = bounds.HighWatermark
+	}
+	if offset < 0 || offset > bounds.HighWatermark {
+		return none, outOfRange(offset, bounds)
+	}
+	if err := l.log.SetStart(offset); err != nil {
+		return none, err
+	}
+	return l.log.StartOffset(), nil
+}

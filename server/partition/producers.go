@@ -1,0 +1,240 @@
+package partition
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"millrace/internal/ktag"
+	"millrace/record"
+)
+
+const (
+	// windowBatches is how many batches of a producer a partition remembers in order to recognise a
+	// repeat. It is the number of requests a Kafka client keeps in flight.
+	windowBatches = 5
+	// maxProducers bounds the producers one partition remembers: about 25 MiB.
+	maxProducers = 100_000
+
+	none = -1
+)
+
+// producers is the sequence state of one partition: what each producer wrote last.
+//
+// It is a fold over the batches of the log in order: apply is the only way in, so a state rebuilt
+// from the log equals one kept up while writing, except that a snapshot keeps one batch a producer.
+// check decides about a batch and changes nothing. It is owned by whoever holds the append slot.
+type producers struct {
+	entries map[int64]*producer
+}
+
+// producer is what a partition knows of one producer id.
+type producer struct {
+	epoch            int16
+	coordinatorEpoch int32
+	lastTimestamp    int64 // of the newest batch, by its own clock
+	seen             int64 // leader's clock when it was last touched; not in snapshots
+	txnFirstOffset   int64 // none when no transaction is open
+	count            int   // of batches remembered; <= windowBatches
+	batches          [windowBatches]written
+}
+
+// written is one remembered batch.
+type written struct {
+	lastSequence int32
+	offsetDelta  int32 // last offset minus first
+	lastOffset   int64
+	timestamp    int64 // largest of the batch
+}
+
+func (w written) firstOffset() int64 { return w.lastOffset - int64(w.offsetDelta) }
+
+// stamp is the part of a batch header that sequence rules look at.
+type stamp struct {
+	producerID    int64
+	epoch         int16
+	first, last   int32 // sequences
+	firstOffset   int64
+	lastOffset    int64
+	timestamp     int64
+	transactional bool
+	control       bool
+}
+
+// stampOf reads the header of b. A named producer gives one sequence to a whole batch, any other one
+// to each record.
+func stampOf(b record.Batch) stamp {
+	s := stamp{
+		producerID:    b.ProducerID(),
+		epoch:         b.ProducerEpoch(),
+		first:         b.BaseSequence(),
+		firstOffset:   b.BaseOffset(),
+		lastOffset:    b.LastOffset(),
+		timestamp:     b.MaxTimestamp(),
+		transactional: b.IsTransactional(),
+		control:       b.IsControl(),
+	}
+	s.last = s.first
+	if !ktag.IsNamed(s.producerID) {
+		s.last = record.AddSequence(s.first, b.LastOffsetDelta())
+	}
+	return s
+}
+
+// SequenceError says that a batch does not follow the last one of its producer.
+type SequenceError struct {
+	Producer      int64
+	Got, Expected int32
+}
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("sequence %d of producer %d is out of order: expected %d", e.Got, e.Producer, e.Expected)
+}
+
+// FencedError says that a producer with a newer epoch has written.
+type FencedError struct {
+	Producer     int64
+	Got, Current int16
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("epoch %d of producer %d is fenced by epoch %d", e.Got, e.Producer, e.Current)
+}
+
+// repeat is what is known of a batch that was written before.
+type repeat struct {
+	written
+	remembered bool // false: older than the window, so its offsets are forgotten
+}
+
+// check applies the sequence rules to a batch of a client, before it is written. It answers a repeat
+// when an earlier attempt wrote the batch. strict concerns named producers: no gaps.
+func (p *producers) check(s stamp, strict bool) (*repeat, error) {
+	e := p.entries[s.producerID]
+	if e == nil && len(p.entries) >= maxProducers {
+		return nil, errTooManyProducers
+	}
+	if e != nil && s.epoch < e.epoch {
+		return nil, &FencedError{Producer: s.producerID, Got: s.epoch, Current: e.epoch}
+	}
+	if ktag.IsNamed(s.producerID) {
+		return e.checkNamed(s, strict)
+	}
+	return e.checkCounted(s)
+}
+
+// checkCounted is Kafka's rule: sequences count records and have no gaps. e is nil for a producer
+// that is new, or forgotten: then any sequence is taken, as its earlier ones may have expired.
+func (e *producer) checkCounted(s stamp) (*repeat, error) {
+	if e == nil {
+		return nil, nil
+	}
+	if s.epoch != e.epoch {
+		if s.first != 0 {
+			return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: 0}
+		}
+		return nil, nil
+	}
+	for _, w := range e.batches[:e.count] {
+		if w.lastSequence == s.last && record.SubSequence(w.lastSequence, w.offsetDelta) == s.first {
+			return &repeat{written: w, remembered: true}, nil
+		}
+	}
+	next := int32(0)
+	if e.count > 0 {
+		next = record.AddSequence(e.newest().lastSequence, 1)
+	}
+	if s.first != next {
+		return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: next}
+	}
+	if e.txnFirstOffset != none {
+		return nil, errOpenTransaction
+	}
+	return nil, nil
+}
+
+// checkNamed is the rule of named producers: sequences count requests to the topic, so a partition
+// sees them with gaps unless it is the only one. They never wrap: a producer that has used up its
+// sequences goes on with the next epoch.
+func (e *producer) checkNamed(s stamp, strict bool) (*repeat, error) {
+	if e == nil || s.epoch != e.epoch || e.count == 0 {
+		if strict && s.first != 0 {
+			return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: 0}
+		}
+		return nil, nil
+	}
+	last := e.newest().lastSequence
+	if s.first > last {
+		if strict && s.first != last+1 {
+			return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: last + 1}
+		}
+		return nil, nil
+	}
+	for _, w := range e.batches[:e.count] {
+		if w.lastSequence == s.first {
+			return &repeat{written: w, remembered: true}, nil
+		}
+	}
+	return &repeat{written: *e.newest()}, nil
+}
+
+// apply takes up a batch that is in the log, by whichever way it came there. now is the leader's
+// clock in milliseconds.
+func (p *producers) apply(s stamp, now int64) {
+	if s.producerID < 0 {
+		return
+	}
+	e := p.entries[s.producerID]
+	if e == nil {
+		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none}
+		if p.entries == nil {
+			p.entries = make(map[int64]*producer)
+		}
+		p.entries[s.producerID] = e
+	}
+	if e.epoch != s.epoch {
+		e.epoch, e.count = s.epoch, 0
+	}
+	e.lastTimestamp, e.seen = s.timestamp, now
+	if s.control {
+		e.txnFirstOffset = none
+		return
+	}
+	e.push(written{
+		lastSequence: s.last,
+		offsetDelta:  int32(s.lastOffset - s.firstOffset),
+		lastOffset:   s.lastOffset,
+		timestamp:    s.timestamp,
+	})
+	if s.transactional && e.txnFirstOffset == none {
+		e.txnFirstOffset = s.firstOffset
+	}
+}
+
+// push remembers w as the newest batch and forgets the oldest when the window is full.
+func (e *producer) push(w written) {
+	if e.count == windowBatches {
+		copy(e.batches[:], e.batches[1:])
+		e.count--
+	}
+	e.batches[e.count] = w
+	e.count++
+}
+
+func (e *producer) newest() *written { return &e.batches[e.count-1] }
+
+// expire forgets the producers that were silent for longer than lifetime, both in milliseconds, by
+// their own timestamps and by the leader's clock. The second keeps a producer that writes old
+// timestamps; the first is all that is left after a restart, when every producer counts as just seen.
+func (p *producers) expire(now, lifetime int64) (removed int) {
+	for id, e := range p.entries {
+		if e.txnFirstOffset == none && now-max(e.lastTimestamp, e.seen) >= lifetime {
+			delete(p.entries, id)
+			removed++
+		}
+	}
+	return removed
+}
+
+// ids lists the producers in ascending order.
+func (p *producers) ids() []int64 { return slices.Sorted(maps.Keys(p.entries)) }

@@ -1,0 +1,227 @@
+package partition
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"millrace/internal/ktag"
+)
+
+// data is a batch of count records of a counted producer.
+func data(id int64, epoch int16, first, count int32, offset int64) stamp {
+	return stamp{
+		producerID: id, epoch: epoch, first: first, last: addSequence(first, count-1),
+		firstOffset: offset, lastOffset: offset + int64(count) - 1, timestamp: 1000 + offset,
+	}
+}
+
+// addSequence is written another way than the product's.
+func addSequence(s, n int32) int32 { return int32((int64(s) + int64(n)) % (1 << 31)) }
+
+func TestGoldenSnapshot(t *testing.T) {
+	const golden = "00017f9ea7410000000100000000000003e8000300000009000000000000002c00000002" +
+		"0000018bcfe56805ffffffff000000000000002a"
+	p := &producers{}
+	s := data(1000, 3, 7, 3, 42)
+	s.timestamp, s.transactional = 1700000000005, true
+	p.apply(s, 0)
+	require.Equal(t, golden, hex.EncodeToString(p.encode()))
+
+	raw, err := hex.DecodeString(golden)
+	require.NoError(t, err)
+	got, err := decodeProducers(raw, 77)
+	require.NoError(t, err)
+	e := got.entries[1000]
+	require.Equal(t, int64(77), e.seen)
+	require.Equal(t, int64(42), e.txnFirstOffset)
+	require.Equal(t, written{lastSequence: 9, offsetDelta: 2, lastOffset: 44, timestamp: 1700000000005}, *e.newest())
+	require.Equal(t, raw, got.encode())
+}
+
+func TestEmptySnapshot(t *testing.T) {
+	b := (&producers{}).encode()
+	require.Len(t, b, snapshotHeaderSize)
+	p, err := decodeProducers(b, 0)
+	require.NoError(t, err)
+	require.Empty(t, p.entries)
+}
+
+func TestDamagedSnapshot(t *testing.T) {
+	p := &producers{}
+	p.apply(data(1, 0, 0, 1, 0), 0)
+	p.apply(data(2, 0, 0, 1, 1), 0)
+	good := p.encode()
+	for n := range good {
+		_, err := decodeProducers(good[:n], 0)
+		require.ErrorIs(t, err, errSnapshot, "cut to %d bytes", n)
+	}
+	for i := range good {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 0x10
+		_, err := decodeProducers(bad, 0)
+		require.ErrorIs(t, err, errSnapshot, "bit flipped in byte %d", i)
+	}
+	_, err := decodeProducers(append(append([]byte(nil), good...), 0), 0)
+	require.ErrorIs(t, err, errSnapshot)
+}
+
+func TestSequenceRules(t *testing.T) {
+	const id = 7
+	named := ktag.NamedProducerID("n")
+	one := func(id int64, epoch int16, sequence int32) stamp {
+		return stamp{producerID: id, epoch: epoch, first: sequence, last: sequence, firstOffset: 100, lastOffset: 109}
+	}
+	window := make([]stamp, 7) // two batches more than are remembered
+	for i := range window {
+		window[i] = data(id, 0, int32(10*i), 10, int64(10*i))
+	}
+	for _, c := range []struct {
+		name   string
+		before []stamp
+		now    stamp
+		strict bool
+		want   string
+	}{
+		{"new producer", nil, data(id, 0, 0, 1, 0), false, "ok"},
+		{"forgotten producer takes any sequence", nil, data(id, 3, 55, 1, 0), false, "ok"},
+		{"next", []stamp{data(id, 0, 0, 3, 0)}, data(id, 0, 3, 2, 0), false, "ok"},
+		{"gap", []stamp{data(id, 0, 0, 3, 0)}, data(id, 0, 4, 2, 0), false, "expected 3"},
+		{"repeat", []stamp{data(id, 0, 0, 3, 0), data(id, 0, 3, 2, 3)}, data(id, 0, 3, 2, 0), false, "repeat of 3..4"},
+		{"repeat of the oldest remembered", window, data(id, 0, 20, 10, 0), false, "repeat of 20..29"},
+		{"repeat that is forgotten", window, data(id, 0, 10, 10, 0), false, "expected 70"},
+		{"repeat with other bounds", []stamp{data(id, 0, 0, 3, 0)}, data(id, 0, 0, 2, 0), false, "expected 3"},
+		{"older epoch", []stamp{data(id, 2, 0, 1, 0)}, data(id, 1, 1, 1, 0), false, "fenced by 2"},
+		{"newer epoch from 0", []stamp{data(id, 2, 0, 1, 0)}, data(id, 3, 0, 1, 0), false, "ok"},
+		{"newer epoch not from 0", []stamp{data(id, 2, 0, 1, 0)}, data(id, 3, 1, 1, 0), false, "expected 0"},
+		{"same sequences in a newer epoch are new", []stamp{data(id, 2, 0, 1, 0)}, data(id, 3, 0, 1, 0), false, "ok"},
+		{"wrap between batches", []stamp{data(id, 0, math.MaxInt32-1, 2, 0)}, data(id, 0, 0, 1, 0), false, "ok"},
+		{"wrap inside a batch", []stamp{data(id, 0, math.MaxInt32-1, 4, 0)}, data(id, 0, 2, 1, 0), false, "ok"},
+		{"gap at the wrap", []stamp{data(id, 0, math.MaxInt32, 1, 0)}, data(id, 0, 1, 1, 0), false, "expected 0"},
+		{"repeat over the wrap", []stamp{data(id, 0, math.MaxInt32, 2, 5)}, data(id, 0, math.MaxInt32, 2, 0), false,
+			"repeat of 5..6"},
+		{"marker only, then 0", []stamp{{producerID: id, epoch: 1, control: true}}, data(id, 1, 0, 1, 0), false, "ok"},
+		{"marker only, then 1", []stamp{{producerID: id, epoch: 1, control: true}}, data(id, 1, 1, 1, 0), false,
+			"expected 0"},
+
+		{"named: new", nil, one(named, 0, 9), false, "ok"},
+		{"named: new, strict", nil, one(named, 0, 9), true, "expected 0"},
+		{"named: new from 0, strict", nil, one(named, 0, 0), true, "ok"},
+		{"named: next", []stamp{one(named, 0, 3)}, one(named, 0, 4), true, "ok"},
+		{"named: gap", []stamp{one(named, 0, 3)}, one(named, 0, 9), false, "ok"},
+		{"named: gap, strict", []stamp{one(named, 0, 3)}, one(named, 0, 9), true, "expected 4"},
+		{"named: repeat", []stamp{one(named, 0, 3)}, one(named, 0, 3), true, "repeat of 100..109"},
+		{"named: older than any remembered", []stamp{one(named, 0, 3)}, one(named, 0, 2), false, "repeat, forgotten"},
+		{"named: older epoch", []stamp{one(named, 5, 3)}, one(named, 4, 4), false, "fenced by 5"},
+		{"named: newer epoch", []stamp{one(named, 5, 3)}, one(named, 6, 2), false, "ok"},
+		{"named: newer epoch, strict", []stamp{one(named, 5, 3)}, one(named, 6, 2), true, "expected 0"},
+		{"named: newer epoch from 0, strict", []stamp{one(named, 5, 3)}, one(named, 6, 0), true, "ok"},
+		{"named: last sequence of all", []stamp{one(named, 0, math.MaxInt32)}, one(named, 0, 0), true,
+			"repeat, forgotten"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := &producers{}
+			for _, s := range c.before {
+				p.apply(s, 0)
+			}
+			before := p.encode()
+			dup, err := p.check(c.now, c.strict)
+			require.Equal(t, c.want, verdict(dup, err))
+			require.Equal(t, before, p.encode(), "check changed the state")
+		})
+	}
+}
+
+func verdict(dup *repeat, err error) string {
+	var sequence *SequenceError
+	var fenced *FencedError
+	switch {
+	case errors.As(err, &sequence):
+		return fmt.Sprintf("expected %d", sequence.Expected)
+	case errors.As(err, &fenced):
+		return fmt.Sprintf("fenced by %d", fenced.Current)
+	case err != nil:
+		return err.Error()
+	case dup != nil && !dup.remembered:
+		return "repeat, forgotten"
+	case dup != nil:
+		return fmt.Sprintf("repeat of %d..%d", dup.firstOffset(), dup.lastOffset)
+	}
+	return "ok"
+}
+
+func TestExpiry(t *testing.T) {
+	p := &producers{}
+	old := data(1, 0, 0, 1, 0) // its own timestamp is 1000
+	p.apply(old, 50_000)       // the leader's clock says it is recent
+	p.apply(data(2, 0, 0, 1, 1), 90_000)
+	open := data(3, 0, 0, 1, 2)
+	open.transactional = true
+	p.apply(open, 0)
+	require.Equal(t, 0, p.expire(59_999, 10_000))
+	require.Equal(t, 1, p.expire(60_000, 10_000))
+	require.Equal(t, []int64{2, 3}, p.ids(), "a producer with an open transaction is never forgotten")
+}
+
+func TestProducersAreBounded(t *testing.T) {
+	p := &producers{entries: make(map[int64]*producer, maxProducers)}
+	for id := range int64(maxProducers) {
+		p.entries[id] = &producer{txnFirstOffset: none}
+	}
+	_, err := p.check(data(maxProducers, 0, 0, 1, 0), false)
+	require.ErrorIs(t, err, errTooManyProducers)
+	_, err = p.check(data(5, 0, 0, 1, 0), false)
+	require.NoError(t, err, "a producer that is remembered goes on")
+}
+
+// A state kept up from a snapshot on answers like the state it was taken from, except that repeats
+// deeper than one batch are forgotten.
+func TestSnapshotThenReplay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole, later := &producers{}, &producers{}
+		cut := rapid.IntRange(0, 30).Draw(t, "cut")
+		offset := int64(0)
+		for i := range 40 {
+			if i == cut {
+				p, err := decodeProducers(whole.encode(), 0)
+				require.NoError(t, err)
+				later = p
+			}
+			s := drawBatch(t, whole, offset)
+			offset = s.lastOffset + 1
+			whole.apply(s, 0)
+			if i >= cut {
+				later.apply(s, 0)
+			}
+		}
+		require.Equal(t, whole.encode(), later.encode())
+	})
+}
+
+// drawBatch draws a batch that p accepts, or a marker.
+func drawBatch(t *rapid.T, p *producers, offset int64) stamp {
+	id := rapid.SampledFrom([]int64{1, 2, ktag.NamedProducerID("x")}).Draw(t, "id")
+	epoch, next := int16(0), int32(0)
+	if e := p.entries[id]; e != nil {
+		epoch = e.epoch
+		if e.count > 0 {
+			next = addSequence(e.newest().lastSequence, 1)
+		}
+	}
+	if rapid.IntRange(0, 5).Draw(t, "new epoch") == 0 {
+		epoch, next = epoch+1, 0
+	}
+	s := data(id, epoch, next, int32(rapid.IntRange(1, 4).Draw(t, "records")), offset)
+	s.timestamp = rapid.Int64Range(0, 1<<40).Draw(t, "timestamp")
+	s.control = rapid.IntRange(0, 8).Draw(t, "marker") == 0
+	s.transactional = s.control || rapid.Bool().Draw(t, "transactional")
+	if ktag.IsNamed(id) {
+		s.last = s.first
+	}
+	return s
+}
