@@ -1,0 +1,177 @@
+package metadata
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// TopicSettings is the configuration of a topic on this node, parsed. It is shared and read-only.
+type TopicSettings struct {
+	CleanupDelete  bool
+	CleanupCompact bool
+
+	// Compression is producer, uncompressed, gzip, snappy, lz4 or zstd; the levels go with their codec.
+	Compression string
+	GzipLevel   int // -1: gzip's own default
+	LZ4Level    int
+	ZstdLevel   int
+
+	MaxMessageBytes int
+	LogAppendTime   bool
+	// TimestampBefore and TimestampAfter bound a CreateTime around the broker's clock, in milliseconds.
+	TimestampBefore int64
+	TimestampAfter  int64
+
+	// MinInsyncReplicas is the number as configured; EffectiveMinISR bounds it.
+	MinInsyncReplicas int
+
+	RetentionTime   time.Duration // negative: no limit
+	RetentionBytes  int64         // negative: no limit
+	FileDeleteDelay time.Duration
+
+	SegmentBytes       int64
+	SegmentTime        time.Duration
+	SegmentJitter      time.Duration
+	SegmentIndexBytes  int
+	IndexIntervalBytes int
+	Preallocate        bool
+	FlushMessages      int64
+	FlushTime          time.Duration
+
+	DeleteRetention        time.Duration
+	MinCompactionLag       time.Duration
+	MaxCompactionLag       time.Duration
+	MinCleanableDirtyRatio float64
+
+	UncleanLeaderElection bool
+}
+
+// EffectiveMinISR is the ISR size that a partition with so many replicas needs for its high
+// watermark to move: a topic may ask for more in-sync replicas than it has.
+func (s *TopicSettings) EffectiveMinISR(replicas int) int { return min(s.MinInsyncReplicas, replicas) }
+
+// topicSettings returns the settings of a topic with those overrides.
+func (n *nodeView) topicSettings(overrides map[string]string) *TopicSettings {
+	if len(overrides) == 0 {
+		return n.topicDefaults
+	}
+	return n.newTopicSettings(overrides)
+}
+
+func (n *nodeView) newTopicSettings(overrides map[string]string) *TopicSettings {
+	r := settingsReader{table: n.schema.Topic, get: func(key *ConfigKey) (string, bool) {
+		text, _, ok := n.topicValue(key, overrides)
+		return text, ok
+	}}
+	policy := r.value("cleanup.policy").list
+	s := &TopicSettings{
+		CleanupDelete:          slices.Contains(policy, "delete"),
+		CleanupCompact:         slices.Contains(policy, "compact"),
+		Compression:            r.value("compression.type").text,
+		GzipLevel:              r.int("compression.gzip.level"),
+		LZ4Level:               r.int("compression.lz4.level"),
+		ZstdLevel:              r.int("compression.zstd.level"),
+		MaxMessageBytes:        r.int("max.message.bytes"),
+		LogAppendTime:          r.value("message.timestamp.type").text == "LogAppendTime",
+		TimestampBefore:        r.value("message.timestamp.before.max.ms").num,
+		TimestampAfter:         r.value("message.timestamp.after.max.ms").num,
+		MinInsyncReplicas:      r.int("min.insync.replicas"),
+		RetentionTime:          r.millis("retention.ms"),
+		RetentionBytes:         r.value("retention.bytes").num,
+		FileDeleteDelay:        r.millis("file.delete.delay.ms"),
+		SegmentBytes:           r.value("segment.bytes").num,
+		SegmentTime:            r.millis("segment.ms"),
+		SegmentJitter:          r.millis("segment.jitter.ms"),
+		SegmentIndexBytes:      r.int("segment.index.bytes"),
+		IndexIntervalBytes:     r.int("index.interval.bytes"),
+		Preallocate:            r.value("preallocate").yes,
+		FlushMessages:          r.value("flush.messages").num,
+		FlushTime:              r.millis("flush.ms"),
+		DeleteRetention:        r.millis("delete.retention.ms"),
+		MinCompactionLag:       r.millis("min.compaction.lag.ms"),
+		MaxCompactionLag:       r.millis("max.compaction.lag.ms"),
+		MinCleanableDirtyRatio: r.value("min.cleanable.dirty.ratio").real,
+		UncleanLeaderElection:  r.value("unclean.leader.election.enable").yes,
+	}
+	if v := r.value("internal.segment.bytes"); v.text != "" {
+		s.SegmentBytes = v.num
+	}
+	return s
+}
+
+// BrokerSettings is the configuration of this node as a broker, parsed, as far as it acts. It is
+// shared and read-only.
+type BrokerSettings struct {
+	AutoCreateTopics         bool
+	DeleteTopics             bool
+	NumPartitions            int32
+	DefaultReplicationFactor int16
+
+	FetchMaxBytes int
+
+	InitialTaskDelay              time.Duration
+	RetentionCheckInterval        time.Duration
+	RecoveryPointInterval         time.Duration // log.flush.offset.checkpoint.interval.ms
+	StartOffsetCheckpointInterval time.Duration
+	HighWatermarkInterval         time.Duration
+
+	LogSync         string // ack, interval or never
+	LogSyncInterval time.Duration
+
+	ProducerIDExpiration              time.Duration
+	ProducerIDExpirationCheckInterval time.Duration
+}
+
+func (n *nodeView) brokerSettings() *BrokerSettings {
+	r := settingsReader{table: n.schema.Broker, get: n.brokerValue}
+	return &BrokerSettings{
+		AutoCreateTopics:                  r.value("auto.create.topics.enable").yes,
+		DeleteTopics:                      r.value("delete.topic.enable").yes,
+		NumPartitions:                     int32(r.value("num.partitions").num),
+		DefaultReplicationFactor:          int16(r.value("default.replication.factor").num),
+		FetchMaxBytes:                     r.int("fetch.max.bytes"),
+		InitialTaskDelay:                  r.millis("log.initial.task.delay.ms"),
+		RetentionCheckInterval:            r.millis("log.retention.check.interval.ms"),
+		RecoveryPointInterval:             r.millis("log.flush.offset.checkpoint.interval.ms"),
+		StartOffsetCheckpointInterval:     r.millis("log.flush.start.offset.checkpoint.interval.ms"),
+		HighWatermarkInterval:             r.millis("replica.high.watermark.checkpoint.interval.ms"),
+		LogSync:                           r.value("log.sync").text,
+		LogSyncInterval:                   r.millis("log.sync.interval.ms"),
+		ProducerIDExpiration:              r.millis("producer.id.expiration.ms"),
+		ProducerIDExpirationCheckInterval: r.millis("producer.id.expiration.check.interval.ms"),
+	}
+}
+
+// settingsReader parses the values in effect of a table.
+type settingsReader struct {
+	table *ConfigTable
+	get   func(*ConfigKey) (string, bool)
+}
+
+// value returns the value of a key. A stored text that this version does not accept counts as not
+// set: another version accepted it, and a topic must not stop a node.
+func (r settingsReader) value(name string) value {
+	key := r.table.Key(name)
+	text, ok := r.get(key)
+	if !ok {
+		return value{}
+	}
+	v, err := key.parse(text)
+	if err != nil {
+		v, _ = key.parse(key.Default)
+	}
+	return v
+}
+
+func (r settingsReader) int(name string) int { return int(r.value(name).num) }
+
+func (r settingsReader) millis(name string) time.Duration { return millis(r.value(name).num) }
+
+// millis converts milliseconds; what is beyond a Duration, 292 years, is the greatest one.
+func millis(ms int64) time.Duration {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(max(ms, -1)) * time.Millisecond
+}
