@@ -1,8 +1,8 @@
 // Package tidy holds the rules of the style guide that a machine can check, as tests.
 //
-// It owns no code of the product: it reads the module's source files and fails with the file, the line and the rule when
-// one is broken. `make lint` and `make test` run it; a rule is changed by an ADR and here, never by an exception in a
-// comment. This file loads the source; each rule is a test in a file named for its kind.
+// It owns no code of the product: it reads the module's source files and fails with the file, the line and the rule
+// when one is broken. `make lint` and `make test` run it; a rule is changed by an ADR and here, never by an
+// exception in a comment. This file loads the source; each rule is a test in a file named for its kind.
 package tidy
 
 import (

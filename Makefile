@@ -1,0 +1,63 @@
+# Everything a developer or CI runs. Tools come with the module (go tool ...); only the spec lint needs node and npm.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# The packages whose concurrency matters most; `make race` takes them all.
+CORE = ./record/... ./storage/... ./server/... ./client/... ./api/...
+
+.PHONY: run build test race race-core generate notice lint lint-spec fuzz bench load clean
+
+run: build
+	./bin/millrace serve
+
+build:
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
+
+# All tests: unit, crash at every file operation, fuzz seeds, the contract, the README's tour, the built binary.
+test:
+	go test -timeout 10m ./...
+
+race:
+	go test -race -timeout 30m ./...
+
+race-core:
+	go test -race -short -timeout 10m $(CORE)
+
+generate:
+	go generate ./...
+
+# NOTICE lists what the binary links, from the module list.
+notice:
+	go test ./internal/tidy -run TestNoticeIsCurrent -update
+
+# The style guide's rules are tests in internal/tidy.
+lint: lint-spec
+	go vet ./...
+	go tool staticcheck ./...
+	go test -count 1 ./internal/tidy
+
+lint-spec:
+	.ci/spec-lint
+
+# Every fuzz target in turn.
+FUZZTIME ?= 30s
+fuzz:
+	@set -e; grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do \
+	  for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
+	    go test "$$(dirname "$$file")" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+	  done; \
+	done
+
+BENCH ?= .
+bench:
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+# Drives the built binary against the reference load harness; see internal/load and docs/performance.md.
+HARNESS ?= ../shared/bench-harness
+load: build
+	go run ./internal/load -harness '$(HARNESS)' -binary bin/millrace $(LOADFLAGS)
+
+clean:
+	rm -rf bin
