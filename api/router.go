@@ -1,0 +1,146 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+)
+
+// Mount adds the routes of one API to the router.
+type Mount func(chi.Router)
+
+// Router is the handler of a node's public HTTP API. Routes tells what it serves.
+type Router struct {
+	edge *Edge
+	mux  *chi.Mux
+}
+
+// NewRouter builds the router: the operations of this package, and the mounts.
+func NewRouter(e *Edge, mounts ...Mount) *Router {
+	rt := &Router{edge: e, mux: chi.NewRouter()}
+	rt.mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		writeByFamily(w, r, Refuse(NotFound, "nothing is served at %s", r.URL.Path))
+	})
+	rt.mux.MethodNotAllowed(rt.methodNotAllowed)
+	e.mountOperations(rt.mux)
+	for _, m := range mounts {
+		m(rt.mux)
+	}
+	return rt
+}
+
+// Routes walks over the routes, for tests that compare them with the OpenAPI document.
+func (rt *Router) Routes() chi.Routes { return rt.mux }
+
+// ServeHTTP checks what is true of every request, counts it, and routes it.
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := rt.edge
+	sw := &statusWriter{ResponseWriter: w}
+	start := time.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			e.panicked(sw, r, v)
+		}
+		e.metrics.done(family(r.URL.Path), sw.status, time.Since(start))
+	}()
+	if err := e.admit(r); err != nil {
+		writeByFamily(sw, r, err)
+		return
+	}
+	if r.Method == http.MethodHead && headable(r.URL.Path) {
+		get := *r // net/http drops the body of an answer to HEAD by itself
+		get.Method = http.MethodGet
+		r = &get
+	}
+	rt.mux.ServeHTTP(sw, r)
+}
+
+// admit refuses what no API accepts.
+func (e *Edge) admit(r *http.Request) error {
+	if len(r.RequestURI) > e.limits.URIBytes {
+		return Refuse(URITooLong, "the URI has %d bytes, the limit is %d", len(r.RequestURI), e.limits.URIBytes)
+	}
+	if r.URL.RawQuery != "" {
+		if n := strings.Count(r.URL.RawQuery, "&") + 1; n > e.limits.QueryParameters {
+			return Refuse(InvalidParameter, "the query has %d parameters, the limit is %d", n, e.limits.QueryParameters)
+		}
+	}
+	if err := e.origin.Check(r); err != nil {
+		return Refuse(Forbidden, "%v", err)
+	}
+	return nil
+}
+
+// panicked ends the request of a handler that panicked. http.ErrAbortHandler is a handler's own wish to
+// cut the connection and passes on.
+func (e *Edge) panicked(w *statusWriter, r *http.Request, v any) {
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	e.metrics.panics.Inc()
+	id := uuid.NewString()
+	e.log.ErrorContext(r.Context(), "handler panicked", "id", id, "method", r.Method, "path", r.URL.Path,
+		"err", fmt.Sprint(v), "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the answer has begun: only a cut shows that it is not whole
+	}
+	w.Header().Set("Connection", "close")
+	writeByFamily(w, r, Refuse(Internal, "the request failed; the server's log has the reason under id %s", id))
+}
+
+func (rt *Router) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	var allow []string
+	for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
+		if rt.mux.Match(chi.NewRouteContext(), m, path) {
+			allow = append(allow, m)
+		}
+	}
+	slices.Sort(allow)
+	err := Refuse(MethodNotAllowed, "%s is not a method of %s", r.Method, r.URL.Path)
+	err.Allow = strings.Join(allow, ", ")
+	writeByFamily(w, r, err)
+}
+
+// writeByFamily answers with an error in the form of the API that the path belongs to.
+func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
+	switch family(r.URL.Path) {
+	case familyV1, familyOperations:
+		WriteProblem(w, err)
+	case familyV2:
+		WriteCompat(w, err, "application/vnd.kafka.v2+json")
+	default:
+		WriteCompat(w, err, "application/json")
+	}
+}
+
+// statusWriter remembers the status of an answer. ResponseController reaches the writer below.
+type statusWriter struct {
+	http.ResponseWriter
+	status int // 0 until the header is written
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
