@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"millrace/internal/invariant"
 )
 
 // Cursor walks a JSON text. The caller knows the structure it wants and asks for it:
@@ -206,14 +208,10 @@ func Compact(dst, value []byte) []byte {
 	return append(dst, value[start:]...)
 }
 
-// stringEnd is where the checked string that begins at value[i] ends.
+// stringEnd is where the checked string that begins at value[i] ends. Each byte is looked at once, however
+// many escapes there are.
 func stringEnd(value []byte, i int) int {
-	for i++; ; {
-		j := bytes.IndexByte(value[i:], '"')
-		k := bytes.IndexByte(value[i:i+j], '\\')
-		if k < 0 {
-			return i + j + 1
-		}
-		i += k + 2
-	}
+	end, err := scanString(value, i+1)
+	invariant.Check(err == nil, "a value that was not checked")
+	return end
 }
