@@ -52,12 +52,13 @@ var (
 type snappyDecoder struct {
 	in     []byte // not read yet
 	framed bool
+	bound  int    // of a block, expanded
 	block  []byte // memory of the current block
 	rest   []byte // of the current block, not returned yet
 }
 
-func (d *snappyDecoder) open(payload, block []byte) error {
-	d.in, d.block, d.rest = payload, block, nil
+func (d *snappyDecoder) open(payload, block []byte, bound int) error {
+	d.in, d.block, d.rest, d.bound = payload, block, nil, bound
 	d.framed = bytes.HasPrefix(payload, []byte(snappyMagic))
 	if !d.framed {
 		return d.expand(payload)
@@ -107,6 +108,9 @@ func (d *snappyDecoder) expand(block []byte) (err error) {
 	size, ok := snappySize(block)
 	if !ok {
 		return errSnappyBlock
+	}
+	if size > d.bound {
+		return errExpands
 	}
 	if cap(d.block) < size {
 		d.block = make([]byte, size)

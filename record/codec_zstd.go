@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"errors"
 	"io"
 
 	"github.com/klauspost/compress/zstd"
@@ -19,6 +18,8 @@ const (
 	zstdMaxWindow = 128 << 20
 	// zstdAtOnce is how much is expanded in one piece before a stream is tried.
 	zstdAtOnce = keptBlock
+
+	zstdChecksumSize = 4
 )
 
 // zstdEncoder keeps a compressor for each of the library's levels that was used.
@@ -45,9 +46,6 @@ func (e *zstdEncoder) append(dst []byte, level int, payload []byte) []byte {
 	return enc.EncodeAll(payload, dst)
 }
 
-// errExpands says that the records expand beyond the bound.
-var errExpands = errors.New("expands beyond the bound")
-
 // zstdDecoder reads frames in the way that needs the least memory. Small contents are expanded at
 // once into the block, with no memory for a window. What proves larger is read as a stream, whose
 // memory is the window; and a frame whose window is larger than we give a stream is expanded at
@@ -63,29 +61,28 @@ type zstdDecoder struct {
 
 func (d *zstdDecoder) open(payload, block []byte, bound int) error {
 	d.block, d.rest, d.reads = block, nil, false
-	const growth, least = 8, 16 << 10
-	err := d.expand(payload, min(max(growth*len(payload), least), zstdAtOnce, bound+1))
-	if err == nil {
-		return nil
-	}
-	var header zstd.Header
-	if err := header.Decode(payload); err != nil {
+	window, most, err := zstdFrames(payload)
+	if err != nil {
 		return err
 	}
-	window := header.WindowSize
-	if header.SingleSegment {
-		window = header.FrameContentSize
+	const growth, least = 8, 16 << 10
+	most = min(most, bound+1)
+	size := min(max(growth*len(payload), least), zstdAtOnce, most)
+	err = d.expand(payload, size)
+	for err == zstd.ErrDecoderSizeExceeded && size < most && window > zstdStreamWindow {
+		size = min(2*size, most)
+		err = d.expand(payload, size)
 	}
-	if window <= zstdStreamWindow {
+	switch {
+	case err == nil:
+		return nil
+	case window <= zstdStreamWindow:
 		return d.startStream(payload)
+	case err == zstd.ErrDecoderSizeExceeded && most > bound:
+		return errExpands
+	default:
+		return err
 	}
-	for size := zstdAtOnce; err == zstd.ErrDecoderSizeExceeded; size *= 2 {
-		if size > bound {
-			return errExpands
-		}
-		err = d.expand(payload, min(2*size, bound+1))
-	}
-	return err
 }
 
 // expand expands payload at once, into at most size bytes.
@@ -118,6 +115,66 @@ func (d *zstdDecoder) startStream(payload []byte) (err error) {
 func newZstdReader(maxWindow uint64) (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecodeAllCapLimit(true))
+}
+
+// zstdFrames walks over the blocks of all frames without expanding them: the largest window that a
+// frame asks for and the most that they can expand to, which is what memory may be claimed for. What
+// a frame says about its content's size counts only as far as its blocks can bear it out.
+func zstdFrames(payload []byte) (window uint64, most int, err error) {
+	for len(payload) > 0 {
+		var header zstd.Header
+		if payload, err = header.DecodeAndStrip(payload); err != nil {
+			return 0, 0, err
+		}
+		if header.Skippable {
+			if uint64(len(payload)) < uint64(header.SkippableSize) {
+				return 0, 0, io.ErrUnexpectedEOF
+			}
+			payload = payload[header.SkippableSize:]
+			continue
+		}
+		if header.SingleSegment {
+			header.WindowSize = header.FrameContentSize
+		}
+		window = max(window, header.WindowSize)
+		var expands int
+		if payload, expands, err = zstdBlocks(payload); err != nil {
+			return 0, 0, err
+		}
+		most += expands
+		if header.HasCheckSum {
+			payload = payload[min(zstdChecksumSize, len(payload)):]
+		}
+	}
+	return window, most, nil
+}
+
+// zstdBlocks walks over the blocks of one frame. A block begins with three bytes, little-endian:
+// bit 0 is set on the last one, bits 1 and 2 are the kind, the others the size.
+func zstdBlocks(p []byte) (rest []byte, most int, err error) {
+	const maxBlock, headerSize, repeated, packed = 128 << 10, 3, 1, 2
+	for last := false; !last; {
+		if len(p) < headerSize {
+			return nil, 0, io.ErrUnexpectedEOF
+		}
+		head := int(p[0]) | int(p[1])<<8 | int(p[2])<<16
+		p = p[headerSize:]
+		last = head&1 != 0
+		size := head >> 3
+		expands := size
+		switch head >> 1 & 3 {
+		case repeated:
+			size = 1
+		case packed:
+			expands = maxBlock
+		}
+		if size > len(p) {
+			return nil, 0, io.ErrUnexpectedEOF
+		}
+		p = p[size:]
+		most += expands
+	}
+	return p, most, nil
 }
 
 // Read implements io.Reader.

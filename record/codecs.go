@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -127,6 +128,9 @@ func (c *Codecs) putDecoder(d *decoder) {
 	}
 }
 
+// errExpands says that the records expand beyond the bound.
+var errExpands = errors.New("expands beyond the bound")
+
 // encoder holds one compressor of each kind, made on first use.
 type encoder struct {
 	gzip gzipEncoder
@@ -162,7 +166,7 @@ func (d *decoder) open(codec Codec, payload []byte, maxBytes int) (err error) {
 	case Gzip:
 		d.reader, err = &d.gzip, d.gzip.open(payload)
 	case Snappy:
-		d.reader, err = &d.snappy, d.snappy.open(payload, d.block)
+		d.reader, err = &d.snappy, d.snappy.open(payload, d.block, d.bound)
 	case LZ4:
 		d.reader, err = &d.lz4, d.lz4.open(payload, d.block)
 	case Zstd:
