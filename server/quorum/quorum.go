@@ -18,8 +18,9 @@ import (
 type Quorum interface {
 	// Propose has the command agreed on and applied here, and answers what applying it answered,
 	// with its log index. ErrNotLeader: nothing was proposed. ErrBusy: too much is on its way
-	// already, nothing was proposed. ErrClosed before the proposal: nothing was proposed. Any
-	// other error, the end of ctx included, leaves the outcome unknown.
+	// already. ErrTooLarge: no log takes such a command. ErrClosed: this quorum is at its end.
+	// After any of these nothing was proposed; any other error, the end of ctx included, leaves
+	// the outcome unknown.
 	Propose(ctx context.Context, command []byte) (metadata.Result, uint64, error)
 	// IsLeader reports whether this node leads and has applied all commands of leaders before it.
 	IsLeader() bool
@@ -35,4 +36,9 @@ var (
 	ErrNotLeader = errors.New("this node does not lead the metadata quorum")
 	ErrBusy      = errors.New("too many metadata proposals at once")
 	ErrClosed    = errors.New("the metadata quorum is closed")
+	ErrTooLarge  = errors.New("metadata command is too large")
 )
+
+// ErrOffline means that the metadata log could not be written: nothing can be changed until the node is
+// started anew. The outcome of a proposal on its way is unknown.
+var ErrOffline = errors.New("metadata log is offline after a failed write")

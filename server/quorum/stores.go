@@ -1,0 +1,166 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
+)
+
+// walSegmentBytes is the size of a file of the log, taken from the disk when the file is made.
+const walSegmentBytes = 4 << 20
+
+// stores are the files of the metadata folder: wal/ holds the log, the current term and the vote,
+// snapshots/ the last snapshots.
+type stores struct {
+	log       *guardedLog
+	snapshots raft.SnapshotStore
+	closers   []io.Closer // in the order to close them
+}
+
+// logStore is what raft wants of a log, and of the place for its term and vote.
+type logStore interface {
+	raft.LogStore
+	raft.StableStore
+}
+
+func openStores(dir string, logger hclog.Logger) (*stores, error) {
+	walDir := filepath.Join(dir, "wal")
+	if err := os.MkdirAll(walDir, 0o755); err != nil {
+		return nil, err
+	}
+	meta := new(metadb.BoltMetaDB) // of our own, since the log does not close the one it makes
+	log, err := wal.Open(walDir, wal.WithLogger(logger), wal.WithMetaStore(meta), wal.WithSegmentSize(walSegmentBytes))
+	if err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, logger)
+	if err != nil {
+		return nil, errors.Join(err, log.Close(), meta.Close())
+	}
+	return &stores{log: newGuardedLog(log), snapshots: snapshots, closers: []io.Closer{log, meta}}, nil
+}
+
+func (s *stores) close() error {
+	var errs []error
+	for _, c := range s.closers {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// The keys under which raft keeps its term and vote.
+const (
+	termKey = "CurrentTerm"
+	voteKey = "LastVoteTerm"
+)
+
+// found writes the first log entry, which lists the voters, unless there is a log already.
+func (s *stores) found(conf *raft.Config, t raft.Transport, servers raft.Configuration) error {
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	snapshots, err := s.snapshots.List()
+	if err != nil {
+		return err
+	}
+	if last > 0 || len(snapshots) > 0 {
+		return nil
+	}
+	log := s.log.logStore // not guarded: this is no goroutine of raft's
+	if err := undoHalfFounding(log); err != nil {
+		return err
+	}
+	if err := raft.BootstrapCluster(conf, log, log, s.snapshots, t, servers); err != nil {
+		return fmt.Errorf("found the metadata log: %w", err)
+	}
+	return nil
+}
+
+// undoHalfFounding makes a folder new again in which founding was cut off between its two writes, the
+// term and the first log entry. Without it that node would wait for a leader for ever.
+func undoHalfFounding(log raft.StableStore) error {
+	term, err := log.GetUint64([]byte(termKey))
+	if err != nil {
+		return err
+	}
+	vote, err := log.GetUint64([]byte(voteKey))
+	if err != nil {
+		return err
+	}
+	if term == 1 && vote == 0 {
+		return log.SetUint64([]byte(termKey), 0)
+	}
+	return nil
+}
+
+// lastSnapshot is the index of the newest snapshot, or 0.
+func (s *stores) lastSnapshot() uint64 {
+	list, err := s.snapshots.List()
+	if err != nil || len(list) == 0 {
+		return 0
+	}
+	return list[0].Index
+}
+
+// guardedLog takes itself offline for good after a failed write, because what a failed write or sync
+// left on disk is unknown. Raft would panic over a lost term, and with it would go the partitions
+// that have nothing to do with it; so the goroutine of raft that writes ends here instead.
+type guardedLog struct {
+	logStore
+	once    sync.Once
+	cause   atomic.Pointer[error]
+	offline chan struct{} // closed after cause is set
+}
+
+func newGuardedLog(s logStore) *guardedLog {
+	return &guardedLog{logStore: s, offline: make(chan struct{})}
+}
+
+// failure returns why the log is offline, or nil.
+func (g *guardedLog) failure() error {
+	if err := g.cause.Load(); err != nil {
+		return fmt.Errorf("%w: %w", ErrOffline, *err)
+	}
+	return nil
+}
+
+// guard returns nil, or does not return. So only goroutines that may end there call it.
+func (g *guardedLog) guard(err error) error {
+	if err == nil {
+		return nil
+	}
+	g.once.Do(func() {
+		g.cause.Store(&err)
+		close(g.offline)
+	})
+	runtime.Goexit()
+	return err
+}
+
+// StoreLog implements raft.LogStore.
+func (g *guardedLog) StoreLog(l *raft.Log) error { return g.guard(g.logStore.StoreLog(l)) }
+
+// StoreLogs implements raft.LogStore.
+func (g *guardedLog) StoreLogs(l []*raft.Log) error { return g.guard(g.logStore.StoreLogs(l)) }
+
+// Set implements raft.StableStore.
+func (g *guardedLog) Set(key, value []byte) error { return g.guard(g.logStore.Set(key, value)) }
+
+// SetUint64 implements raft.StableStore.
+func (g *guardedLog) SetUint64(key []byte, value uint64) error {
+	return g.guard(g.logStore.SetUint64(key, value))
+}
+
+// IsMonotonic implements raft.MonotonicLogStore: the log takes indexes without gaps only.
+func (g *guardedLog) IsMonotonic() bool { return true }
