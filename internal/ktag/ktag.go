@@ -26,6 +26,7 @@ const (
 	tagCurrentEpoch
 	tagAppendTime
 	tagProducerFilter
+	tagNotWritten
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset
@@ -92,6 +93,13 @@ func SetAppendTime(t *kmsg.Tags, ms int64) { setInt64(t, tagAppendTime, ms) }
 
 // AppendTime reads what SetAppendTime wrote.
 func AppendTime(t *kmsg.Tags) (ms int64, ok bool) { return getInt64(t, tagAppendTime) }
+
+// SetNotWritten says, in a partition of a ProduceResponse, that the batch was not written although the
+// error code leaves that open: the disk is full, for example.
+func SetNotWritten(t *kmsg.Tags) { t.Set(tagNotWritten, nil) }
+
+// NotWritten reports whether SetNotWritten was called.
+func NotWritten(t *kmsg.Tags) bool { return has(t, tagNotWritten) }
 
 // SetProducerFilter asks, in a DescribeProducersRequest, for one producer only.
 func SetProducerFilter(t *kmsg.Tags, producerID int64) { setInt64(t, tagProducerFilter, producerID) }

@@ -42,7 +42,8 @@ func TestEveryTag(t *testing.T) {
 	ktag.SetCurrentEpoch(&tags, math.MaxInt16)
 	ktag.SetAppendTime(&tags, math.MaxInt64)
 	ktag.SetProducerFilter(&tags, 9)
-	require.Equal(t, 8, tags.Len(), "two tags share a number")
+	ktag.SetNotWritten(&tags)
+	require.Equal(t, 9, tags.Len(), "two tags share a number")
 
 	expected, ok := ktag.ExpectedOffset(&tags)
 	require.True(t, ok)
@@ -64,6 +65,7 @@ func TestEveryTag(t *testing.T) {
 	require.Equal(t, int64(9), id)
 	require.True(t, ktag.StrictSequence(&tags))
 	require.True(t, ktag.Duplicate(&tags))
+	require.True(t, ktag.NotWritten(&tags))
 }
 
 func TestAbsentAndMalformedTags(t *testing.T) {

@@ -11,13 +11,15 @@ type FetchRequest struct {
 	Offset      int64
 	LeaderEpoch int32 // what the client believes, or -1
 	MaxBytes    int   // one whole batch may exceed it
-	Alloc       func(n int) []byte
+	Alloc       func(n int) []byte // where to put the records; the heap when nil
+	BoundsOnly  bool               // the answer has no room for records
 }
 
 // Fetched is a part of the log as a consumer may see it.
 type Fetched struct {
 	Bounds
-	Records []byte // whole batches, the last possibly cut
+	Records []byte // whole batches
+	Next    int64  // offset after Records
 }
 
 // Fetch reads committed batches. Nothing to read yet is no error; the bounds are filled even when
@@ -26,11 +28,11 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	if err := l.checkEpoch(r.LeaderEpoch); err != nil {
 		return Fetched{Bounds: Bounds{none, none, none, none}}, err
 	}
-	f := Fetched{Bounds: l.Bounds()}
+	f := Fetched{Bounds: l.Bounds(), Next: r.Offset}
 	if r.Offset < f.LogStart || r.Offset > f.LogEnd {
 		return f, outOfRange(r.Offset, f.Bounds)
 	}
-	if r.Offset >= f.HighWatermark {
+	if r.Offset >= f.HighWatermark || r.BoundsOnly {
 		return f, nil
 	}
 	res, err := l.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
@@ -40,7 +42,7 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 		}
 		return f, err
 	}
-	f.Records = res.Batches
+	f.Records, f.Next = res.Batches, res.NextOffset
 	return f, nil
 }
 

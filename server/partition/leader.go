@@ -233,3 +233,6 @@ func (l *Leader) checkBounds(hw int64) {
 	invariant.Check(hw <= end, "%s-%d: high watermark %d above log end offset %d",
 		l.name.Topic, l.name.Partition, hw, end)
 }
+
+// Offline is why the log can no longer be used, or nil.
+func (l *Leader) Offline() error { return l.log.Offline() }

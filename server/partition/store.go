@@ -18,6 +18,7 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -36,8 +37,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is the partitions of one node. Its methods may be called by one goroutine at a time, except
-// Checkpoint.
+// Store is the partitions of one node. It is safe for concurrent use, with different partitions.
 type Store struct {
 	dir          *storage.Dir
 	commitSynced bool
@@ -60,23 +60,28 @@ func NewStore(c Config) *Store {
 // Names lists the partitions on disk.
 func (s *Store) Names() ([]Name, error) { return s.dir.Partitions() }
 
-// Create makes the log of a partition that is new here.
-func (s *Store) Create(n Name, settings *Settings, role Role) (*Leader, error) {
-	log, err := s.dir.CreateLog(n, settings.log)
+// Open takes up the partition's log. A log on disk is opened, which costs no I/O after a clean stop;
+// one that belongs to an earlier topic of the name is set aside; where there is none, one is made.
+func (s *Store) Open(n Name, settings *Settings, role Role) (*Leader, error) {
+	log, err := s.dir.OpenLog(n, settings.log)
+	if errors.Is(err, storage.ErrTopicID) {
+		if err := s.dir.SetAside(n); err != nil {
+			return nil, fmt.Errorf("set aside an older log of %s: %w", n, err)
+		}
+		err = storage.ErrNotFound
+	}
+	if errors.Is(err, storage.ErrNotFound) {
+		log, err = s.dir.CreateLog(n, settings.log)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("create log of %s-%d: %w", n.Topic, n.Partition, err)
+		return nil, fmt.Errorf("open log of %s: %w", n, err)
 	}
 	return newLeader(s, log, n, settings, role), nil
 }
 
-// Open takes up a partition that is on disk. After a clean stop it does no I/O.
-func (s *Store) Open(n Name, settings *Settings, role Role) (*Leader, error) {
-	log, err := s.dir.OpenLog(n, settings.log)
-	if err != nil {
-		return nil, fmt.Errorf("open log of %s-%d: %w", n.Topic, n.Partition, err)
-	}
-	return newLeader(s, log, n, settings, role), nil
-}
+// SetAside renames the files of a partition that is not open, so that nothing is lost and the name is
+// free.
+func (s *Store) SetAside(n Name) error { return s.dir.SetAside(n) }
 
 // Delete ends a partition and removes its files, in the background.
 func (s *Store) Delete(l *Leader) error {
@@ -89,18 +94,20 @@ func (s *Store) Delete(l *Leader) error {
 // Close ends a partition: who waits for it is told that it is led here no longer.
 func (s *Store) Close(l *Leader) error { return l.close() }
 
-// Checkpoint writes down, for the next start, how far the logs are synced, where they start and what
-// is committed.
-func (s *Store) Checkpoint() error { return s.dir.Checkpoint() }
+// ApplyRetention removes the segments that the topic's settings do not keep, never beyond the high
+// watermark.
+func (l *Leader) ApplyRetention() error {
+	_, err := l.log.ApplyRetention(l.store.now(), l.hw.Load())
+	return err
+}
 
-// Sweep does what time asks of a partition: it removes segments past their retention and forgets
-// producers that were silent for producerLifetime.
-func (l *Leader) Sweep(now time.Time, producerLifetime time.Duration) error {
-	_, err := l.log.ApplyRetention(now, l.hw.Load())
+// ExpireProducers forgets the producers that were silent for longer than lifetime. Their state is not
+// read for that.
+func (l *Leader) ExpireProducers(lifetime time.Duration) (removed int) {
 	l.slot.hold()
 	defer l.slot.release()
-	if l.producers != nil {
-		l.producers.expire(now.UnixMilli(), producerLifetime.Milliseconds())
+	if l.producers == nil {
+		return 0
 	}
-	return err
+	return l.producers.expire(l.store.now().UnixMilli(), lifetime.Milliseconds())
 }

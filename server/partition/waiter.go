@@ -15,6 +15,7 @@ import (
 type Waiter struct {
 	woken   chan struct{} // capacity 1: a wake-up is never lost and never blocks the leader
 	timer   *time.Timer   // nil until the first Start
+	over    bool          // the timer has fired since Start
 	missing atomic.Int64  // bytes that a fetch still lacks
 	nodes   []*waitNode   // the first inUse of them are registered
 	inUse   int
@@ -35,6 +36,7 @@ func NewWaiter() *Waiter { return &Waiter{woken: make(chan struct{}, 1)} }
 
 // Start begins the time that all waits until Stop have together.
 func (w *Waiter) Start(d time.Duration) {
+	w.over = false
 	if w.timer == nil {
 		w.timer = time.NewTimer(d)
 		return
@@ -51,10 +53,14 @@ func (w *Waiter) Stop() {
 // Wait blocks until a leader wakes the waiter. It answers ErrTimeout when the time is over, and the
 // context's error when that ends first.
 func (w *Waiter) Wait(ctx context.Context) error {
+	if w.over {
+		return ErrTimeout
+	}
 	select {
 	case <-w.woken:
 		return nil
 	case <-w.timer.C:
+		w.over = true
 		return ErrTimeout
 	case <-ctx.Done():
 		return ctx.Err()

@@ -1,0 +1,201 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/record"
+	"millrace/server/partition"
+)
+
+// Fetch (key 1), of consumers.
+//
+// Partitions are read in the order of the request, up to the high watermark, until the request's
+// bytes are used up; the first batch of the first partition that has one comes whole, whatever the
+// limits say (KIP-74). When there are fewer than MinBytes the fetch waits, until the partitions have
+// committed what is missing, MaxWaitMillis are over, or the context ends. An error of a partition,
+// and a partition that has more than its share, are answered at once. There are no fetch sessions:
+// every answer is complete, with session id 0.
+//
+// The record bytes come from the arena in the context. A fetch of a follower is refused.
+
+func (b *Broker) handleFetch(ctx context.Context, v *view, req *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
+	resp := newFetchResponse(req)
+	if req.SessionID != 0 {
+		resp.ErrorCode = kerr.FetchSessionIDNotFound.Code
+		return resp, nil
+	}
+	f := fetch{broker: b, view: v, req: req, resp: resp}
+	if arena := record.ArenaFrom(ctx); arena != nil {
+		f.alloc = arena.Alloc
+	}
+	f.maxBytes = min(max(int(req.MaxBytes), 0), v.image.Settings().FetchMaxBytes)
+	if f.read(); f.complete() || req.MaxWaitMillis <= 0 {
+		return f.done(), nil
+	}
+	if err := f.wait(ctx); err != nil {
+		return nil, err
+	}
+	return f.done(), nil
+}
+
+// fetch is one fetch request at work.
+type fetch struct {
+	broker   *Broker
+	view     *view
+	req      *kmsg.FetchRequest
+	resp     *kmsg.FetchResponse
+	alloc    func(n int) []byte
+	maxBytes int
+	size     int  // bytes of records in resp
+	urgent   bool // a partition has an error, or more than fits: answer at once
+}
+
+// read fills the answer anew from the partitions.
+func (f *fetch) read() {
+	f.size, f.urgent = 0, false
+	for i := range f.req.Topics {
+		t := &f.req.Topics[i]
+		for j := range t.Partitions {
+			f.partition(t, &t.Partitions[j], &f.resp.Topics[i].Partitions[j])
+		}
+	}
+}
+
+// partition reads one partition.
+func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicPartition,
+	out *kmsg.FetchResponseTopicPartition) {
+	leader, err := f.lookUp(t, in.Partition)
+	if err != nil {
+		f.refuse(out, err)
+		return
+	}
+	most := min(max(int(in.PartitionMaxBytes), 0), max(f.maxBytes-f.size, 0))
+	r := partition.FetchRequest{
+		Offset: in.FetchOffset, LeaderEpoch: in.CurrentLeaderEpoch, MaxBytes: most, Alloc: f.alloc,
+		BoundsOnly: f.size > 0 && most == 0,
+	}
+	got, err := leader.Fetch(r)
+	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
+	if err != nil {
+		f.refuse(out, err)
+		return
+	}
+	out.RecordBatches = got.Records
+	if f.size > 0 && len(got.Records) > most {
+		out.RecordBatches = got.Records[:most:most] // only the first batch of all may exceed its limit
+	}
+	if len(got.Records) > 0 && got.Next < got.HighWatermark {
+		f.urgent = true // there is more than fits: waiting would not bring it
+	}
+	f.size += len(out.RecordBatches)
+}
+
+func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (*partition.Leader, error) {
+	topic, kafkaErr := f.view.topic(t.Topic, t.TopicID)
+	if kafkaErr != nil {
+		return nil, kafkaErr
+	}
+	if f.req.ReplicaID >= 0 || f.req.ReplicaState.ID >= 0 {
+		return nil, kerr.NotLeaderForPartition
+	}
+	return f.view.leader(topic, number)
+}
+
+func (f *fetch) refuse(out *kmsg.FetchResponseTopicPartition, err error) {
+	out.ErrorCode, out.RecordBatches = code(err), nil
+	f.urgent = true
+}
+
+// complete tells whether there is a reason to answer now.
+func (f *fetch) complete() bool {
+	return f.urgent || f.size >= min(int(f.req.MinBytes), f.maxBytes) || f.size > 0 && f.size >= f.maxBytes
+}
+
+// wait sleeps until the answer is complete or time is over. Each round is one movement of a high
+// watermark, so there are no more rounds than appends.
+func (f *fetch) wait(ctx context.Context) error {
+	w := f.broker.waiters.Get().(*partition.Waiter)
+	defer f.broker.waiters.Put(w)
+	w.Start(time.Duration(f.req.MaxWaitMillis) * time.Millisecond)
+	defer w.Stop()
+	f.broker.metrics.waiting.Inc()
+	defer f.broker.metrics.waiting.Dec()
+	for !f.complete() {
+		w.Lack(int(f.req.MinBytes) - f.size)
+		err := f.watch(w)
+		if err == nil {
+			err = w.Wait(ctx)
+		}
+		w.Leave()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == partition.ErrTimeout {
+			return nil
+		}
+		f.view = f.broker.view.Load()
+		f.read()
+	}
+	return nil
+}
+
+// watch registers the waiter with all partitions. An error means that one is gone: the next read
+// finds out.
+func (f *fetch) watch(w *partition.Waiter) error {
+	for i := range f.req.Topics {
+		t := &f.req.Topics[i]
+		for j := range t.Partitions {
+			leader, err := f.lookUp(t, t.Partitions[j].Partition)
+			if err != nil {
+				return err
+			}
+			if err := leader.Watch(w, f.resp.Topics[i].Partitions[j].HighWatermark); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fetch) done() *kmsg.FetchResponse {
+	f.broker.metrics.fetched(f.size)
+	return f.resp
+}
+
+// newFetchResponse makes the answer with a place for each partition of the request, in one piece of
+// memory when there is one partition.
+func newFetchResponse(req *kmsg.FetchRequest) *kmsg.FetchResponse {
+	var resp *kmsg.FetchResponse
+	if len(req.Topics) == 1 && len(req.Topics[0].Partitions) == 1 {
+		single := new(struct {
+			resp       kmsg.FetchResponse
+			topics     [1]kmsg.FetchResponseTopic
+			partitions [1]kmsg.FetchResponseTopicPartition
+		})
+		resp = &single.resp
+		resp.Topics = single.topics[:]
+		resp.Topics[0].Partitions = single.partitions[:]
+	} else {
+		resp = new(kmsg.FetchResponse)
+		resp.Topics = make([]kmsg.FetchResponseTopic, len(req.Topics))
+		for i := range resp.Topics {
+			resp.Topics[i].Partitions = make([]kmsg.FetchResponseTopicPartition, len(req.Topics[i].Partitions))
+		}
+	}
+	resp.Version = req.Version
+	for i := range resp.Topics {
+		in, out := &req.Topics[i], &resp.Topics[i]
+		out.Topic, out.TopicID = in.Topic, in.TopicID
+		for j := range out.Partitions {
+			p := &out.Partitions[j]
+			p.Default()
+			p.Partition = in.Partitions[j].Partition
+			p.HighWatermark, p.LastStableOffset, p.LogStartOffset = -1, -1, -1
+		}
+	}
+	return resp
+}

@@ -1,0 +1,203 @@
+package broker
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"millrace/server/metadata"
+	"millrace/server/partition"
+)
+
+// openers is how many logs are opened at a time. After a clean stop an open is a look-up; after a
+// crash it reads what was written last.
+const openers = 4
+
+// OnImage brings the broker's partitions in step with a new image, and then publishes it, so that no
+// client is sent to a partition that is not open. It is to be called with every image in order, and
+// the first time, when old is nil, with one that is up to date: then what is on disk and belongs to
+// no topic is set aside. A log that cannot be opened makes its partition answer with the reason; the
+// others go on.
+func (b *Broker) OnImage(old, image *metadata.Image) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if b.closed {
+		return
+	}
+	if old == nil {
+		b.setAsideStrays(image)
+	}
+	w := &watch{broker: b, editor: b.view.Load().edit(image)}
+	for _, c := range metadata.Diff(b.view.Load().image, image) {
+		w.change(c)
+	}
+	w.open()
+	b.view.Store(&w.editor.view)
+}
+
+// watch is one OnImage at work.
+type watch struct {
+	broker *Broker
+	editor *editor
+	jobs   []openJob
+	// source and settings are the last translation: topics without settings of their own share one.
+	source   *metadata.TopicSettings
+	settings *partition.Settings
+}
+
+// openJob is a partition to be opened or made; its place in parts is written by the opener alone.
+type openJob struct {
+	name     partition.Name
+	settings *partition.Settings
+	role     partition.Role
+	into     *part
+}
+
+// change takes up one topic that was made, changed or deleted.
+func (w *watch) change(c metadata.Change) {
+	if c.New == nil {
+		w.remove(c.Old)
+		return
+	}
+	now := &hosted{topic: c.New, settings: w.settingsOf(c.New), parts: make([]part, len(c.New.Partitions))}
+	was := w.editor.hosted(c.New.ID)
+	if was != nil {
+		copy(now.parts, was.parts)
+	}
+	reconfigure := was != nil && was.topic.Settings != c.New.Settings
+	if was != nil && !reconfigure {
+		now.settings = was.settings
+	}
+	for i := range now.parts {
+		w.changePart(now, int32(i), reconfigure)
+	}
+	w.editor.put(c.New.ID, now)
+}
+
+// changePart takes up what the image says of one partition.
+func (w *watch) changePart(h *hosted, number int32, reconfigure bool) {
+	meta, p := &h.topic.Partitions[number], &h.parts[number]
+	if meta.Leader != w.broker.cfg.NodeID {
+		w.resign(p)
+		return
+	}
+	role := partition.Role{
+		LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
+		InSync: len(meta.ISR), Replicas: len(meta.Replicas),
+	}
+	if p.leader == nil {
+		name := partition.Name{Topic: h.topic.Name, TopicID: h.topic.ID, Partition: number}
+		w.jobs = append(w.jobs, openJob{name: name, settings: h.settings, role: role, into: p})
+		return
+	}
+	if reconfigure {
+		p.leader.Reconfigure(h.settings)
+	}
+	p.leader.Lead(role)
+}
+
+// resign closes a partition that another node leads now.
+func (w *watch) resign(p *part) {
+	if p.leader == nil {
+		return
+	}
+	if err := w.broker.cfg.Store.Close(p.leader); err != nil {
+		w.warn("log not closed cleanly", p.leader.Name(), err)
+	}
+	*p = part{}
+}
+
+// remove deletes the logs of a topic.
+func (w *watch) remove(t *metadata.Topic) {
+	h := w.editor.hosted(t.ID)
+	if h == nil {
+		return
+	}
+	for _, p := range h.parts {
+		if p.leader == nil {
+			continue
+		}
+		if err := w.broker.cfg.Store.Delete(p.leader); err != nil {
+			w.warn("files of a deleted partition are left", p.leader.Name(), err)
+		}
+	}
+	w.editor.put(t.ID, nil)
+}
+
+// open runs the jobs, some at a time.
+func (w *watch) open() {
+	var wg sync.WaitGroup
+	next := make(chan *openJob, len(w.jobs))
+	for i := range w.jobs {
+		next <- &w.jobs[i]
+	}
+	close(next)
+	for range min(openers, len(w.jobs)) {
+		wg.Go(func() {
+			for job := range next {
+				w.broker.openPartition(job)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (b *Broker) openPartition(job *openJob) {
+	leader, err := b.cfg.Store.Open(job.name, job.settings, job.role)
+	if err != nil {
+		n := job.name
+		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
+	}
+	*job.into = part{leader: leader, err: err}
+}
+
+func (w *watch) settingsOf(t *metadata.Topic) *partition.Settings {
+	if w.source != t.Settings {
+		w.source, w.settings = t.Settings, partition.NewSettings(t.Settings)
+	}
+	return w.settings
+}
+
+func (w *watch) warn(what string, n partition.Name, err error) {
+	w.broker.cfg.Logger.Warn(what, "topic", n.Topic, "partition", n.Partition, "err", err)
+}
+
+// setAsideStrays renames the folders of partitions that the image does not know or does not place
+// here: their topics were deleted while the node was down.
+func (b *Broker) setAsideStrays(image *metadata.Image) {
+	names, err := b.cfg.Store.Names()
+	if err != nil {
+		b.cfg.Logger.Error("data directory cannot be listed", "err", err)
+		return
+	}
+	for _, n := range names {
+		t := image.TopicByID(n.TopicID)
+		if t != nil && t.Name == n.Topic && int(n.Partition) < len(t.Partitions) &&
+			slices.Contains(t.Partitions[n.Partition].Replicas, b.cfg.NodeID) {
+			continue
+		}
+		err := b.cfg.Store.SetAside(n)
+		b.cfg.Logger.Warn("partition of no topic set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
+	}
+}
+
+// closePartitions closes all logs, in order of their names.
+func (b *Broker) closePartitions() error {
+	var leaders []*partition.Leader
+	b.view.Load().all(func(h *hosted) {
+		for _, p := range h.parts {
+			if p.leader != nil {
+				leaders = append(leaders, p.leader)
+			}
+		}
+	})
+	slices.SortFunc(leaders, func(a, b *partition.Leader) int {
+		return cmp.Or(cmp.Compare(a.Name().Topic, b.Name().Topic), cmp.Compare(a.Name().Partition, b.Name().Partition))
+	})
+	var errs []error
+	for _, l := range leaders {
+		errs = append(errs, b.cfg.Store.Close(l))
+	}
+	return errors.Join(errs...)
+}

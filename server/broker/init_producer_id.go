@@ -1,0 +1,130 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/partition"
+)
+
+// InitProducerID (key 22), of idempotent producers.
+//
+// Every call gives a new id with epoch 0: an idempotent producer bumps its epoch by itself. Ids come
+// from blocks that the controller hands out; the next block is asked for when nine tenths of the
+// present one are used, and while none is at hand the answer is COORDINATOR_LOAD_IN_PROGRESS, which
+// clients retry. A request with a transactional id is refused with
+// TRANSACTIONAL_ID_AUTHORIZATION_FAILED while there is no transaction coordinator.
+
+func (b *Broker) handleInitProducerID(ctx context.Context,
+	req *kmsg.InitProducerIDRequest) (*kmsg.InitProducerIDResponse, error) {
+	resp := kmsg.NewPtrInitProducerIDResponse()
+	resp.Version = req.Version
+	resp.ProducerID, resp.ProducerEpoch = -1, -1
+	if req.TransactionalID != nil {
+		resp.ErrorCode = code(partition.ErrTransactional)
+		return resp, nil
+	}
+	id, err := b.ids.take(ctx, b)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		b.cfg.Logger.Warn("no producer id at hand", "err", err)
+		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+	default:
+		resp.ProducerID, resp.ProducerEpoch = id, 0
+	}
+	return resp, nil
+}
+
+// idBlock is a range of producer ids that belongs to this broker.
+type idBlock struct{ next, end, size int64 }
+
+// producerIDs gives out ids from the block at hand and holds the next one ready.
+type producerIDs struct {
+	allocate func(context.Context) (idBlock, error)
+
+	mu sync.Mutex
+	// Guarded by mu.
+	block, spare idBlock
+	running      chan struct{} // closed when the allocation under way has ended; nil when none is
+	failed       error         // of the last allocation
+}
+
+func newProducerIDs(allocate func(context.Context) (idBlock, error)) *producerIDs {
+	return &producerIDs{allocate: allocate}
+}
+
+// take gives one id. It waits for at most one allocation.
+func (p *producerIDs) take(ctx context.Context, owner *Broker) (int64, error) {
+	id, ended := p.tryTake(owner)
+	if ended == nil {
+		return id, nil
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+	if id, ended = p.tryTake(owner); ended == nil {
+		return id, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return -1, fmt.Errorf("allocate producer ids: %w", p.failed)
+}
+
+// tryTake gives an id, or the end of the allocation to wait for. It starts one when the ids at hand
+// run low.
+func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.block.next == p.block.end {
+		p.block, p.spare = p.spare, idBlock{}
+	}
+	low := p.block.end-p.block.next <= p.block.size/10 && p.spare == idBlock{}
+	if low && p.running == nil {
+		p.running = make(chan struct{})
+		owner.wg.Go(func() { p.refill(owner.ctx) })
+	}
+	if p.block.next == p.block.end {
+		return -1, p.running
+	}
+	p.block.next++
+	return p.block.next - 1, nil
+}
+
+// refill fetches one block.
+func (p *producerIDs) refill(ctx context.Context) {
+	block, err := p.allocate(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare, p.failed = block, err
+	close(p.running)
+	p.running = nil
+}
+
+// allocateProducerIDs asks the controller for a block.
+func (b *Broker) allocateProducerIDs(ctx context.Context) (idBlock, error) {
+	req := kmsg.NewPtrAllocateProducerIDsRequest()
+	req.BrokerID, req.BrokerEpoch = b.cfg.NodeID, -1
+	if m := b.Image().Broker(b.cfg.NodeID); m != nil {
+		req.BrokerEpoch = m.Epoch
+	}
+	resp, err := req.RequestWith(ctx, b.cfg.Controller)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err == nil && resp.ProducerIDLen <= 0 {
+		err = fmt.Errorf("the controller gave a block of %d ids", resp.ProducerIDLen)
+	}
+	if err != nil {
+		return idBlock{}, err
+	}
+	size := int64(resp.ProducerIDLen)
+	return idBlock{next: resp.ProducerIDStart, end: resp.ProducerIDStart + size, size: size}, nil
+}

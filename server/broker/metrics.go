@@ -1,0 +1,86 @@
+package broker
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/record"
+)
+
+// metrics counts what the broker does. All are of this node alone.
+type metrics struct {
+	batchesIn prometheus.Counter
+	recordsIn prometheus.Counter
+	bytesIn   prometheus.Counter
+	bytesOut  prometheus.Counter
+	refusals  *prometheus.CounterVec // by Kafka's name of the error
+	waiting   prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	m := &metrics{
+		batchesIn: counter("millrace_produced_batches_total", "Record batches appended for clients."),
+		recordsIn: counter("millrace_produced_records_total", "Records appended for clients."),
+		bytesIn:   counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
+		bytesOut:  counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "millrace_refused_batches_total",
+			Help: "Record batches refused or not committed in time, by Kafka error.",
+		}, []string{"error"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "millrace_waiting_fetches", Help: "Fetches that wait for records.",
+		}),
+	}
+	r.MustRegister(m.refusals, m.waiting,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "millrace_leader_partitions", Help: "Partitions that this node leads.",
+		}, func() float64 { led, _ := b.Partitions(); return float64(led) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "millrace_offline_partitions", Help: "Partitions of this node whose log cannot be used.",
+		}, func() float64 { _, offline := b.Partitions(); return float64(offline) }))
+	return m
+}
+
+func (m *metrics) appended(b record.Batch) {
+	m.batchesIn.Inc()
+	m.recordsIn.Add(float64(b.Count()))
+	m.bytesIn.Add(float64(len(b)))
+}
+
+func (m *metrics) refused(code int16) {
+	name := "UNKNOWN"
+	if e := kerr.TypedErrorForCode(code); e != nil {
+		name = e.Message
+	}
+	m.refusals.WithLabelValues(name).Inc()
+}
+
+func (m *metrics) fetched(bytes int) {
+	if bytes > 0 {
+		m.bytesOut.Add(float64(bytes))
+	}
+}
+
+// Partitions counts the partitions that this node leads, and those of them whose log is offline or
+// could not be opened.
+func (b *Broker) Partitions() (led, offline int) {
+	b.view.Load().all(func(h *hosted) {
+		for _, p := range h.parts {
+			switch {
+			case p.err != nil:
+				offline++
+			case p.leader != nil:
+				led++
+				if p.leader.Offline() != nil {
+					offline++
+				}
+			}
+		}
+	})
+	return led, offline
+}

@@ -1,0 +1,248 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+	"millrace/record"
+	"millrace/server/partition"
+)
+
+// Produce (key 0).
+//
+// All batches of a request are appended first, then those of an acks=all request are waited for
+// together, so they share a commit. Each partition is answered for itself. acks=0 is answered like
+// acks=1: whoever speaks the wire protocol drops that answer.
+//
+// Transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request
+// while no transaction coordinator exists: a definite error that clients do not retry.
+//
+// Beyond Kafka, a partition may carry ExpectedOffset and StrictSequence (package ktag) and is
+// answered with Duplicate, AppendTime, ActualOffset, ExpectedSequence, CurrentEpoch, NotWritten.
+
+const (
+	acksAll    = -1
+	acksLeader = 1
+)
+
+// produced is a batch that waits to be committed.
+type produced struct {
+	leader *partition.Leader
+	next   int64
+	answer *kmsg.ProduceResponseTopicPartition
+}
+
+func (b *Broker) handleProduce(ctx context.Context, v *view, req *kmsg.ProduceRequest) (*kmsg.ProduceResponse, error) {
+	resp := newProduceResponse(req)
+	if refusal := refuseProduce(req); refusal != nil {
+		refuseAll(resp, refusal)
+		return resp, nil
+	}
+	var few [4]produced
+	waiting := few[:0]
+	p := producer{broker: b, view: v, req: req, arena: record.ArenaFrom(ctx)}
+	for i := range req.Topics {
+		in, out := &req.Topics[i], &resp.Topics[i]
+		for j := range in.Partitions {
+			wait, err := p.partition(ctx, in, &in.Partitions[j], &out.Partitions[j])
+			if err != nil {
+				return nil, err
+			}
+			if wait.leader != nil {
+				waiting = append(waiting, wait)
+			}
+		}
+	}
+	if err := b.awaitCommitted(ctx, waiting, time.Duration(req.TimeoutMillis)*time.Millisecond); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// producer is what the partitions of one request share.
+type producer struct {
+	broker *Broker
+	view   *view
+	req    *kmsg.ProduceRequest
+	arena  *record.Arena
+}
+
+// partition appends one batch and fills in its answer. It returns what to wait for, if anything. An
+// error means that the context ended.
+func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition,
+	out *kmsg.ProduceResponseTopicPartition) (produced, error) {
+	leader, err := p.lookUp(t, in.Partition)
+	if err != nil {
+		p.refuse(out, err)
+		return produced{}, nil
+	}
+	r := partition.AppendRequest{
+		Batch: in.Records, AllInSync: p.req.Acks == acksAll, Expected: -1, Arena: p.arena,
+	}
+	if in.UnknownTags.Len() > 0 {
+		if offset, ok := ktag.ExpectedOffset(&in.UnknownTags); ok {
+			r.Expected = offset
+		}
+		r.Strict = ktag.StrictSequence(&in.UnknownTags)
+	}
+	a, err := leader.Append(ctx, &r)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return produced{}, noAnswer(ctx)
+		}
+		p.refuse(out, err)
+		return produced{}, nil
+	}
+	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = a.BaseOffset, a.AppendTime, leader.Bounds().LogStart
+	if a.Duplicate {
+		ktag.SetDuplicate(&out.UnknownTags)
+		ktag.SetAppendTime(&out.UnknownTags, a.FirstTimestamp)
+	} else {
+		p.broker.metrics.appended(in.Records)
+	}
+	if p.req.Acks != acksAll || leader.Committed(a.Next) {
+		return produced{}, nil
+	}
+	return produced{leader: leader, next: a.Next, answer: out}, nil
+}
+
+func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, number int32) (*partition.Leader, error) {
+	topic, kafkaErr := p.view.topic(t.Topic, t.TopicID)
+	if kafkaErr != nil {
+		return nil, kafkaErr
+	}
+	if topic.Internal() {
+		return nil, kerr.InvalidTopicException
+	}
+	return p.view.leader(topic, number)
+}
+
+func (p *producer) refuse(out *kmsg.ProduceResponseTopicPartition, err error) {
+	refuseProduced(out, err)
+	p.broker.metrics.refused(out.ErrorCode)
+}
+
+// awaitCommitted waits for all batches within the given time. A batch that is not committed by then
+// is answered with REQUEST_TIMED_OUT: it may be later.
+func (b *Broker) awaitCommitted(ctx context.Context, waiting []produced, limit time.Duration) error {
+	if len(waiting) == 0 {
+		return nil
+	}
+	w := b.waiters.Get().(*partition.Waiter)
+	defer b.waiters.Put(w)
+	w.Start(max(limit, 0))
+	defer w.Stop()
+	for _, p := range waiting {
+		err := p.leader.AwaitCommitted(ctx, w, p.next)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return noAnswer(ctx)
+		}
+		offset := p.answer.BaseOffset
+		refuseProduced(p.answer, err)
+		p.answer.BaseOffset = offset // where it lies, should it be committed yet
+		b.metrics.refused(p.answer.ErrorCode)
+	}
+	return nil
+}
+
+// noAnswer is the error for a produce whose context ended: what was appended stays.
+func noAnswer(ctx context.Context) error {
+	return fmt.Errorf("produce given up, its outcome is unknown: %w", context.Cause(ctx))
+}
+
+// refuseProduce finds what is wrong with a request as a whole.
+func refuseProduce(req *kmsg.ProduceRequest) error {
+	if req.TransactionID != nil {
+		return partition.ErrTransactional
+	}
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			b := record.Batch(req.Topics[i].Partitions[j].Records)
+			if len(b) >= record.HeaderSize && b.Magic() == 2 && b.IsTransactional() {
+				return partition.ErrTransactional
+			}
+		}
+	}
+	if req.Acks != acksAll && req.Acks != 0 && req.Acks != acksLeader {
+		return kerr.InvalidRequiredAcks
+	}
+	return nil
+}
+
+func refuseAll(resp *kmsg.ProduceResponse, err error) {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			refuseProduced(&resp.Topics[i].Partitions[j], err)
+		}
+	}
+}
+
+// refuseProduced fills in the answer for a batch that was refused.
+func refuseProduced(out *kmsg.ProduceResponseTopicPartition, err error) {
+	r := explain(err)
+	out.ErrorCode, out.BaseOffset, out.LogAppendTime = r.Code, -1, -1
+	out.ErrorMessage = &r.Message
+	for _, f := range r.Records {
+		e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+		e.RelativeOffset, e.ErrorMessage = f.Index, &f.Message
+		out.ErrorRecords = append(out.ErrorRecords, e)
+	}
+	if r.NotWritten {
+		ktag.SetNotWritten(&out.UnknownTags)
+	}
+	var (
+		sequence *partition.SequenceError
+		fenced   *partition.FencedError
+		expected *partition.ExpectedOffsetError
+	)
+	switch {
+	case errors.As(err, &sequence):
+		ktag.SetExpectedSequence(&out.UnknownTags, sequence.Expected)
+	case errors.As(err, &fenced):
+		ktag.SetCurrentEpoch(&out.UnknownTags, fenced.Current)
+	case errors.As(err, &expected):
+		ktag.SetActualOffset(&out.UnknownTags, expected.Actual)
+	}
+}
+
+// newProduceResponse makes the answer with a place for each partition of the request. Nearly every
+// request has one partition: then the parts of the answer are one piece of memory.
+func newProduceResponse(req *kmsg.ProduceRequest) *kmsg.ProduceResponse {
+	var resp *kmsg.ProduceResponse
+	if len(req.Topics) == 1 && len(req.Topics[0].Partitions) == 1 {
+		single := new(struct {
+			resp       kmsg.ProduceResponse
+			topics     [1]kmsg.ProduceResponseTopic
+			partitions [1]kmsg.ProduceResponseTopicPartition
+		})
+		resp = &single.resp
+		resp.Topics = single.topics[:]
+		resp.Topics[0].Partitions = single.partitions[:]
+	} else {
+		resp = new(kmsg.ProduceResponse)
+		resp.Topics = make([]kmsg.ProduceResponseTopic, len(req.Topics))
+		for i := range resp.Topics {
+			resp.Topics[i].Partitions = make([]kmsg.ProduceResponseTopicPartition, len(req.Topics[i].Partitions))
+		}
+	}
+	resp.Version = req.Version
+	for i := range resp.Topics {
+		in, out := &req.Topics[i], &resp.Topics[i]
+		out.Topic, out.TopicID = in.Topic, in.TopicID
+		for j := range out.Partitions {
+			p := &out.Partitions[j]
+			p.Default()
+			p.Partition, p.BaseOffset, p.LogAppendTime = in.Partitions[j].Partition, -1, -1
+		}
+	}
+	return resp
+}

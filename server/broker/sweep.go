@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"time"
+
+	"millrace/server/partition"
+)
+
+// sweep does for all partitions what time asks of them, from one goroutine: retention and the expiry
+// of producers, each at the interval that the settings give at the time. An idle partition thereby
+// owns no timer. The data directory writes its checkpoints by itself.
+func (b *Broker) sweep() {
+	retention := deadline{every: func() time.Duration { return b.Image().Settings().RetentionCheckInterval }}
+	expiry := deadline{every: func() time.Duration { return b.Image().Settings().ProducerIDExpirationCheckInterval }}
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(b.sweepOnce(&retention, &expiry))
+	}
+}
+
+// idleSweep is how long the sweep sleeps at most: intervals that were made shorter take hold then.
+const idleSweep = 30 * time.Second
+
+// deadline is the next time of one periodic task.
+type deadline struct {
+	every func() time.Duration
+	next  time.Time // zero: not planned yet
+}
+
+// due plans the task the first time, and tells later whether its time has come.
+func (d *deadline) due(now time.Time, first time.Duration) bool {
+	if d.next.IsZero() {
+		d.next = now.Add(first)
+	}
+	if now.Before(d.next) {
+		return false
+	}
+	d.next = now.Add(max(d.every(), time.Millisecond))
+	return true
+}
+
+// sweepOnce does what is due and tells how long there is nothing to do.
+func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
+	v := b.view.Load()
+	if v.image == nil {
+		return time.Second
+	}
+	now, settings := time.Now(), v.image.Settings()
+	if retention.due(now, settings.InitialTaskDelay) {
+		b.eachLeader(v, (*partition.Leader).ApplyRetention)
+	}
+	if expiry.due(now, settings.ProducerIDExpirationCheckInterval) {
+		b.eachLeader(v, func(l *partition.Leader) error {
+			l.ExpireProducers(settings.ProducerIDExpiration)
+			return nil // forgetting cannot fail
+		})
+	}
+	wait := min(time.Until(retention.next), time.Until(expiry.next), idleSweep)
+	return max(wait, time.Millisecond)
+}
+
+// eachLeader calls task for every partition, and gives up when the broker closes.
+func (b *Broker) eachLeader(v *view, task func(*partition.Leader) error) {
+	v.all(func(h *hosted) {
+		for _, p := range h.parts {
+			if p.leader == nil || b.ctx.Err() != nil {
+				continue
+			}
+			if err := task(p.leader); err != nil {
+				n := p.leader.Name()
+				b.cfg.Logger.Warn("retention failed", "topic", n.Topic, "partition", n.Partition, "err", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package route
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// produce routes Produce. The batches of one request may so be committed at several nodes; each
+// partition has its own answer.
+func produce(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
+	req := request.(*kmsg.ProduceRequest)
+	s := produceSplit()
+	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+		ctx context.Context, to kmsg.Requestor, topics []kmsg.ProduceRequestTopic,
+	) ([]kmsg.ProduceResponseTopic, error) {
+		part := *req
+		part.Topics = topics
+		resp, err := part.RequestWith(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Topics, nil
+	})
+	if whole != nil || err != nil {
+		return whole, err
+	}
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version, resp.Topics = req.Version, topics
+	return resp, nil
+}
+
+// listOffsets routes ListOffsets.
+func listOffsets(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
+	req := request.(*kmsg.ListOffsetsRequest)
+	s := listOffsetsSplit()
+	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+		ctx context.Context, to kmsg.Requestor, topics []kmsg.ListOffsetsRequestTopic,
+	) ([]kmsg.ListOffsetsResponseTopic, error) {
+		part := *req
+		part.Topics = topics
+		resp, err := part.RequestWith(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Topics, nil
+	})
+	if whole != nil || err != nil {
+		return whole, err
+	}
+	resp := kmsg.NewPtrListOffsetsResponse()
+	resp.Version, resp.Topics = req.Version, topics
+	return resp, nil
+}
+
+// deleteRecords routes DeleteRecords.
+func deleteRecords(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
+	req := request.(*kmsg.DeleteRecordsRequest)
+	s := deleteRecordsSplit()
+	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+		ctx context.Context, to kmsg.Requestor, topics []kmsg.DeleteRecordsRequestTopic,
+	) ([]kmsg.DeleteRecordsResponseTopic, error) {
+		part := *req
+		part.Topics = topics
+		resp, err := part.RequestWith(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Topics, nil
+	})
+	if whole != nil || err != nil {
+		return whole, err
+	}
+	resp := kmsg.NewPtrDeleteRecordsResponse()
+	resp.Version, resp.Topics = req.Version, topics
+	return resp, nil
+}
+
+// offsetForLeaderEpoch routes OffsetForLeaderEpoch.
+func offsetForLeaderEpoch(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
+	req := request.(*kmsg.OffsetForLeaderEpochRequest)
+	s := offsetForLeaderEpochSplit()
+	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+		ctx context.Context, to kmsg.Requestor, topics []kmsg.OffsetForLeaderEpochRequestTopic,
+	) ([]kmsg.OffsetForLeaderEpochResponseTopic, error) {
+		part := *req
+		part.Topics = topics
+		resp, err := part.RequestWith(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Topics, nil
+	})
+	if whole != nil || err != nil {
+		return whole, err
+	}
+	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
+	resp.Version, resp.Topics = req.Version, topics
+	return resp, nil
+}
+
+// describeProducers routes DescribeProducers.
+func describeProducers(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
+	req := request.(*kmsg.DescribeProducersRequest)
+	s := describeProducersSplit()
+	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+		ctx context.Context, to kmsg.Requestor, topics []kmsg.DescribeProducersRequestTopic,
+	) ([]kmsg.DescribeProducersResponseTopic, error) {
+		part := *req
+		part.Topics = topics
+		resp, err := part.RequestWith(ctx, to)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Topics, nil
+	})
+	if whole != nil || err != nil {
+		return whole, err
+	}
+	resp := kmsg.NewPtrDescribeProducersResponse()
+	resp.Version, resp.Topics = req.Version, topics
+	return resp, nil
+}

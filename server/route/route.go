@@ -1,0 +1,150 @@
+// Package route decides who answers a request: it is the kmsg.Requestor that the users of a cluster
+// see, on any node.
+//
+// One table lists every key that the cluster serves and how it is routed: to the leaders of the
+// partitions it names, to the controller, to a broker it names, or to whoever was asked. A request
+// about partitions of several leaders is split, sent to all at once, and the answers are put
+// together in the order of the request; one about partitions of a single leader, as nearly all are,
+// is passed on as it is.
+//
+// A leader that does not answer costs only its own partitions: they are answered with
+// NETWORK_EXCEPTION, since what was sent may have taken effect, or with LEADER_NOT_AVAILABLE when
+// nothing was sent. When the whole request went to one place, its error is the caller's.
+//
+// The package holds no state: it reads one metadata image a request.
+package route
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/metadata"
+)
+
+// Config says where requests can go. Peer and ControllerID may be nil in a cluster of one.
+type Config struct {
+	NodeID int32
+	// Image is the node's metadata.
+	Image func() *metadata.Image
+	// Broker and Controller are this node's own.
+	Broker     kmsg.Requestor
+	Controller kmsg.Requestor
+	// ControllerID is the node that leads the quorum, or -1.
+	ControllerID func() int32
+	// Peer reaches another node; nil when it cannot be reached.
+	Peer func(id int32) kmsg.Requestor
+}
+
+// Router is a kmsg.Requestor over all nodes. It is safe for concurrent use.
+type Router struct {
+	cfg   Config
+	table map[int16]routing
+}
+
+// routing is how the requests of one key find their way.
+type routing struct {
+	serves Server
+	route  func(context.Context, *Router, kmsg.Request) (kmsg.Response, error)
+}
+
+// Server says who serves a key.
+type Server int8
+
+// The servers of keys.
+const (
+	Leaders      Server = iota // the leaders of the partitions in the request
+	Controller                 // the node that leads the metadata quorum
+	NamedBrokers               // the brokers that the request names, else the node asked
+	AnyBroker                  // the node asked
+)
+
+// nobody is the controller while none is known.
+const nobody int32 = -1
+
+// String names the server as documents do.
+func (s Server) String() string {
+	return [...]string{"partition leaders", "controller", "named brokers", "any broker"}[s]
+}
+
+// New makes a Router.
+func New(cfg Config) *Router {
+	if cfg.ControllerID == nil {
+		cfg.ControllerID = func() int32 { return cfg.NodeID }
+	}
+	if cfg.Peer == nil {
+		cfg.Peer = func(int32) kmsg.Requestor { return nil }
+	}
+	return &Router{cfg: cfg, table: newTable()}
+}
+
+// newTable is the one list of the keys that the cluster serves.
+func newTable() map[int16]routing {
+	return map[int16]routing{
+		0:  {Leaders, produce},
+		1:  {Leaders, fetch},
+		2:  {Leaders, listOffsets},
+		3:  {AnyBroker, local},         // Metadata
+		19: {Controller, toController}, // CreateTopics
+		20: {Controller, toController}, // DeleteTopics
+		21: {Leaders, deleteRecords},
+		22: {AnyBroker, local}, // InitProducerID
+		23: {Leaders, offsetForLeaderEpoch},
+		32: {NamedBrokers, describeConfigs},
+		35: {AnyBroker, local},         // DescribeLogDirs
+		37: {Controller, toController}, // CreatePartitions
+		44: {Controller, toController}, // IncrementalAlterConfigs
+		60: {AnyBroker, local},         // DescribeCluster
+		61: {Leaders, describeProducers},
+		67: {Controller, toController}, // AllocateProducerIDs
+	}
+}
+
+// Keys lists the keys that the cluster serves, and by whom.
+func Keys() map[int16]Server {
+	keys := make(map[int16]Server)
+	for key, r := range newTable() {
+		keys[key] = r.serves
+	}
+	return keys
+}
+
+// Request sends a request to whoever serves it and returns the answer.
+func (r *Router) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	way, ok := r.table[req.Key()]
+	if !ok {
+		return nil, fmt.Errorf("nobody serves %s (key %d)", kmsg.NameForKey(req.Key()), req.Key())
+	}
+	return way.route(ctx, r, req)
+}
+
+// local answers on the node that was asked.
+func local(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
+	return r.cfg.Broker.Request(ctx, req)
+}
+
+// toController sends to the controller. Where none is known the node's own answers: it says that it
+// is not the one.
+func toController(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
+	id := r.cfg.ControllerID()
+	if id == r.cfg.NodeID || id == nobody {
+		return r.cfg.Controller.Request(ctx, req)
+	}
+	peer := r.cfg.Peer(id)
+	if peer == nil {
+		return nil, fmt.Errorf("controller %d cannot be reached", id)
+	}
+	return peer.Request(ctx, req)
+}
+
+// node is the way to a broker; nil when there is none.
+func (r *Router) node(id int32) kmsg.Requestor {
+	if id == r.cfg.NodeID {
+		return r.cfg.Broker
+	}
+	if id == metadata.NoLeader {
+		return nil
+	}
+	return r.cfg.Peer(id)
+}
