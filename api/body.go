@@ -33,6 +33,17 @@ func (b *Body) Free() {
 	*b = Body{}
 }
 
+// Lend gives a Body of n bytes for a part of a body that is read as it comes. The caller calls Free.
+func (e *Edge) Lend(n int) (Body, error) {
+	b := Body{edge: e, arena: e.pool.Arena()}
+	if err := b.take(n); err != nil {
+		b.Free()
+		return b, err
+	}
+	b.Bytes = b.arena.Alloc(n)
+	return b, nil
+}
+
 // ReadBody reads r's whole body, decompressed, within the limits; limit lowers the bound on its size as
 // sent, 0 leaves it. The caller calls Free, after an error too. Whatever is wrong with the body, also an
 // end before its announced length, is an *Error and nothing of the body may be used.

@@ -397,6 +397,9 @@ type ClusterId = string
 // IncludeAuthorizedOperations defines model for IncludeAuthorizedOperations.
 type IncludeAuthorizedOperations = bool
 
+// IncludeAuthorizedOperationsCamel defines model for IncludeAuthorizedOperationsCamel.
+type IncludeAuthorizedOperationsCamel = bool
+
 // OffsetType defines model for OffsetType.
 type OffsetType = string
 
@@ -413,6 +416,9 @@ type TopicName = string
 type ListKafkaTopicsParams struct {
 	// IncludeAuthorizedOperations Whether `authorized_operations` is filled.
 	IncludeAuthorizedOperations *IncludeAuthorizedOperations `form:"include_authorized_operations,omitempty" json:"include_authorized_operations,omitempty"`
+
+	// IncludeAuthorizedOperationsCamel The same under the name that the REST Proxy's list reads.
+	IncludeAuthorizedOperationsCamel *IncludeAuthorizedOperationsCamel `form:"includeAuthorizedOperations,omitempty" json:"includeAuthorizedOperations,omitempty"`
 }
 
 // GetKafkaTopicParams defines parameters for GetKafkaTopic.
@@ -1298,6 +1304,19 @@ func (siw *ServerInterfaceWrapper) ListKafkaTopics(w http.ResponseWriter, r *htt
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "include_authorized_operations"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "include_authorized_operations", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "includeAuthorizedOperations" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "includeAuthorizedOperations", r.URL.Query(), &params.IncludeAuthorizedOperationsCamel, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "includeAuthorizedOperations"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "includeAuthorizedOperations", Err: err})
 		}
 		return
 	}

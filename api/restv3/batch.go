@@ -1,0 +1,180 @@
+package restv3
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"millrace/api"
+	"millrace/api/rawjson"
+)
+
+// maxEntryID bounds a batch entry's id.
+const maxEntryID = 80
+
+// batchAnswer is the body of an answer to a batch.
+type batchAnswer []byte
+
+// VisitProduceKafkaRecordsBatchResponse writes the answer: 207, whatever became of the entries.
+func (b batchAnswer) VisitProduceKafkaRecordsBatchResponse(w http.ResponseWriter) error {
+	w.Header().Set("Content-Type", jsonType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(http.StatusMultiStatus)
+	_, err := w.Write(b)
+	return err
+}
+
+func (a *API) ProduceKafkaRecordsBatch(ctx context.Context, r ProduceKafkaRecordsBatchRequestObject) (
+	ProduceKafkaRecordsBatchResponseObject, error) {
+	c := ctx.Value(callKey{}).(*call)
+	if err := isJSON(r.ContentType); err != nil {
+		return nil, err
+	}
+	body, err := a.edge.ReadBody(c.w, c.r, 0)
+	defer body.Free()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := batchRequest(body.Bytes, a.opts.BatchEntries)
+	if err != nil {
+		return nil, err
+	}
+	a.store(ctx, r.TopicName, entries, body.Arena(), len(body.Bytes))
+	var rs receipts
+	rs.set(r.ClusterId, r.TopicName)
+	return batchResponse(&rs, entries), nil
+}
+
+// batchRequest reads the entries of a batch. An error refuses the batch as a whole.
+func batchRequest(data []byte, maxEntries int) ([]entry, error) {
+	p := parser{cursor: rawjson.Cursor{Data: data}, ids: true}
+	c := &p.cursor
+	if isEmpty(data) {
+		return nil, api.RefuseCompat(codeBatch, "Request body is empty. Data is required.")
+	}
+	if err := c.Begin('{'); err != nil {
+		return nil, malformed(err)
+	}
+	var entries []entry
+	found := false
+	for first := true; ; first = false {
+		more, err := c.More('}', first)
+		if err != nil {
+			return nil, malformed(err)
+		}
+		if !more {
+			break
+		}
+		name, err := c.Name()
+		switch {
+		case err != nil:
+			return nil, malformed(err)
+		case string(name) != "entries":
+			return nil, unknownField(string(name))
+		case found:
+			return nil, badRequest("Duplicate field: entries")
+		}
+		found = true
+		if entries, err = p.entries(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.End(); err != nil {
+		return nil, malformed(err)
+	}
+	return entries, checkBatch(entries, maxEntries)
+}
+
+// entries reads the array of entries.
+func (p *parser) entries() ([]entry, error) {
+	if err := p.cursor.Begin('['); err != nil {
+		return nil, malformed(err)
+	}
+	var out []entry
+	for first := true; ; first = false {
+		more, err := p.cursor.More(']', first)
+		if err != nil {
+			return nil, malformed(err)
+		}
+		if !more {
+			return out, nil
+		}
+		out = append(out, entry{})
+		e := &out[len(out)-1]
+		if err := p.next(e); err != nil {
+			return nil, malformed(err)
+		}
+		if e.misshapen != nil {
+			return nil, e.misshapen
+		}
+	}
+}
+
+// checkBatch makes the checks of a batch in the proxy's order.
+func checkBatch(entries []entry, maxEntries int) error {
+	seen := make(map[string]bool, len(entries))
+	for i := range entries {
+		id := entries[i].id
+		if !isEntryID(id) {
+			return api.RefuseCompat(codeBatch, "Batch entry identifier is not a valid string.")
+		}
+		if seen[string(id)] {
+			return api.RefuseCompat(codeBatch, "Batch entry IDs are not distinct.")
+		}
+		seen[string(id)] = true
+	}
+	switch {
+	case len(entries) == 0:
+		return api.RefuseCompat(codeBatch, "Empty batch.")
+	case len(entries) > maxEntries:
+		return api.RefuseCompat(codeBatch, "Too many entries in batch.")
+	}
+	return nil
+}
+
+func isEntryID(id []byte) bool {
+	if len(id) == 0 || len(id) > maxEntryID {
+		return false
+	}
+	return !slices.ContainsFunc(id, func(c byte) bool {
+		return (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_'
+	})
+}
+
+// batchResponse lists what became of the entries, in their order.
+func batchResponse(rs *receipts, entries []entry) batchAnswer {
+	out := append([]byte(nil), `{"successes":[`...)
+	begun := false
+	for i := range entries {
+		e := &entries[i]
+		if e.fault != nil {
+			continue
+		}
+		out = appendID(out, e, begun)
+		out = append(rs.stored(out, e), '}')
+		begun = true
+	}
+	out = append(out, `],"failures":[`...)
+	begun = false
+	for i := range entries {
+		e := &entries[i]
+		if e.fault == nil {
+			continue
+		}
+		out = appendID(out, e, begun)
+		out = append(refused(out, e.fault), '}')
+		begun = true
+	}
+	return append(out, "]}"...)
+}
+
+// appendID begins the object of an entry.
+func appendID(dst []byte, e *entry, comma bool) []byte {
+	if comma {
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `{"id":`...)
+	dst = rawjson.AppendString(dst, e.id)
+	return append(dst, ',')
+}

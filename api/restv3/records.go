@@ -1,0 +1,355 @@
+package restv3
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"millrace/api"
+	"millrace/api/rawjson"
+)
+
+const (
+	// wholeBytes is up to which length a body is read whole before its records are stored: they then go
+	// out in one batch a partition, and the receipts in one write.
+	wholeBytes = 1 << 20
+	// Sizes of a stream's buffer: it starts small, grows while reads fill it, and past the second only
+	// for a record that does not fit.
+	minBuffer = 16 << 10
+	maxBuffer = 512 << 10
+	// receiptBytes is how many bytes of receipts are written at once.
+	receiptBytes = 256 << 10
+	// What is kept between requests: the memory of so many streams with so many entries each.
+	idleStreams = 64
+	keptEntries = 2048
+	// writeTimeout is how long a client may take to read what was written.
+	writeTimeout = 30 * time.Second
+)
+
+// produceRecords answers POST .../records: record objects one behind the other come in, a receipt for
+// each goes out, in order, as soon as it is stored.
+func (a *API) produceRecords(w http.ResponseWriter, r *http.Request) {
+	s := a.newStream(w, r)
+	defer a.release(s)
+	latin1, err := checkRecords(r)
+	switch {
+	case err != nil:
+	case r.ContentLength >= 0 && r.ContentLength <= wholeBytes || r.Header.Get("Content-Encoding") != "":
+		err = s.whole(r, latin1)
+	default:
+		err = s.duplex(r, latin1)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+// checkRecords refuses what cannot be answered with receipts, and tells whether the body is Latin-1.
+func checkRecords(r *http.Request) (latin1 bool, err error) {
+	if err := acceptsJSON(r); err != nil {
+		return false, err
+	}
+	contentType := r.Header.Get("Content-Type")
+	if err := isJSON(contentType); err != nil {
+		return false, err
+	}
+	if r.ContentLength == 0 {
+		return false, errEmptyBody
+	}
+	if len(contentType) == len(jsonType) {
+		return false, nil
+	}
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false, badRequest("Content-Type cannot be read: %v.", err)
+	}
+	switch charset := strings.ToLower(params["charset"]); charset {
+	case "", "utf-8", "utf8", "us-ascii":
+		return false, nil
+	case "iso-8859-1", "latin1":
+		return true, nil
+	default:
+		return false, badRequest("charset %q is not supported; use UTF-8 or ISO-8859-1.", charset)
+	}
+}
+
+// stream is one request for records being answered. It is used by one goroutine.
+//
+// Invariant: buf[start:end] are the bytes that were read and not parsed yet; the entries' slices are
+// parts of buf[:start], so buf moves only when there are no entries.
+type stream struct {
+	api      *API
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	topic    string
+	receipts receipts
+
+	body       io.Reader // what is to come; nil once it has ended
+	lent       api.Body  // the memory of buf
+	buf        []byte
+	start, end int
+	filled     bool // the last read filled buf
+	seeker     seeker
+	parser     parser
+	entries    []entry
+	count      int // of records so far
+
+	began bool   // the answer's header is written
+	out   []byte // receipts to write
+}
+
+// whole reads the body before it stores anything and answers in one write, unless there are very many
+// receipts.
+func (s *stream) whole(r *http.Request, latin1 bool) error {
+	body, err := s.api.edge.ReadBody(s.w, r, 0)
+	defer body.Free()
+	if err != nil {
+		return err
+	}
+	s.buf = body.Bytes
+	if latin1 {
+		s.buf = appendLatin1(body.Arena().Alloc(2 * len(body.Bytes))[:0], body.Bytes)
+	}
+	s.end = len(s.buf)
+	if isEmpty(s.buf) {
+		return errEmptyBody
+	}
+	s.run(r.Context())
+	if !s.began {
+		h := s.w.Header()
+		h["Content-Type"] = []string{jsonType}
+		h["Content-Length"] = []string{strconv.Itoa(len(s.out))}
+	}
+	_, _ = s.w.Write(s.out) // a client that has gone needs no receipts
+	return nil
+}
+
+// duplex answers while the body is still coming.
+func (s *stream) duplex(r *http.Request, latin1 bool) error {
+	done, err := s.api.edge.OpenStream()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if s.lent, err = s.api.edge.Lend(minBuffer); err != nil {
+		return err
+	}
+	defer func() { s.lent.Free() }()
+	if err := s.rc.EnableFullDuplex(); err != nil {
+		return err
+	}
+	if r.Header.Get("Expect") != "" {
+		s.w.WriteHeader(http.StatusContinue) // it would not be sent any more once the answer has begun
+	}
+	_ = s.rc.SetReadDeadline(time.Now().Add(s.api.opts.StreamDuration)) // where there are no deadlines it may last
+	defer context.AfterFunc(r.Context(), func() { _ = s.rc.SetReadDeadline(time.Unix(1, 0)) })()
+	s.buf, s.body = s.lent.Bytes, r.Body
+	if latin1 {
+		s.body = &latin1Reader{from: r.Body}
+	}
+	s.begin()
+	if s.flush() != nil {
+		return nil
+	}
+	s.run(r.Context())
+	_ = s.flush()
+	if s.body != nil {
+		_ = s.rc.SetReadDeadline(time.Now().Add(time.Second)) // what else comes does not keep the connection
+	}
+	return nil
+}
+
+// newStream makes a stream, in the memory of an earlier one if there is one.
+func (a *API) newStream(w http.ResponseWriter, r *http.Request) *stream {
+	var s *stream
+	select {
+	case s = <-a.idle:
+	default:
+		s = &stream{api: a}
+	}
+	s.w, s.rc = w, http.NewResponseController(w)
+	s.topic = api.PathParam(r, "topic_name")
+	s.receipts.set(api.PathParam(r, "cluster_id"), s.topic)
+	return s
+}
+
+// release keeps the memory of a stream, unless it is very much, and nothing of its request.
+func (a *API) release(s *stream) {
+	if cap(s.entries) > keptEntries || cap(s.out) > 2*receiptBytes {
+		return
+	}
+	clear(s.entries[:cap(s.entries)])
+	*s = stream{
+		api: a, receipts: s.receipts, entries: s.entries[:0], out: s.out[:0], parser: parser{names: s.parser.names},
+	}
+	select {
+	case a.idle <- s:
+	default:
+	}
+}
+
+func (s *stream) begin() {
+	s.w.Header()["Content-Type"] = []string{jsonType}
+	s.w.WriteHeader(http.StatusOK)
+	s.began = true
+}
+
+// flush sends the receipts. An error means that the client has gone.
+func (s *stream) flush() error {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if len(s.out) > 0 {
+		_, err := s.w.Write(s.out)
+		s.out = s.out[:0]
+		if err != nil {
+			return err
+		}
+	}
+	return s.rc.Flush()
+}
+
+// run stores records until the stream ends, by its own end or by a fault that is told as a receipt.
+func (s *stream) run(ctx context.Context) {
+	for {
+		fault := s.parse()
+		n := len(s.entries)
+		if n > 0 && !s.settle(ctx) {
+			return
+		}
+		if fault == nil && n < s.api.edge.Limits().Records {
+			if s.body == nil {
+				break
+			}
+			fault = s.fill(ctx)
+		}
+		if fault != nil {
+			s.refuse(fault)
+			return
+		}
+	}
+	if s.count == 0 {
+		s.refuse(errEmptyStream)
+	}
+}
+
+// parse reads the whole records that are there, up to the limit on unsettled ones. A fault ends the
+// stream behind them.
+func (s *stream) parse() *api.Error {
+	c := &s.parser.cursor
+	*c = rawjson.Cursor{Data: s.buf[:s.end], Pos: s.start}
+	for len(s.entries) < s.api.edge.Limits().Records {
+		b := c.Peek()
+		if s.start = c.Pos; s.start == s.end {
+			return nil
+		}
+		if b != '{' {
+			return malformed(c.Errorf("a record must be an object, with no comma between records"))
+		}
+		if s.seeker.seeking && !s.seeker.find(s.buf[s.start:s.end]) && s.body != nil {
+			return nil
+		}
+		s.entries = slices.Grow(s.entries, 1)[:len(s.entries)+1]
+		if err := s.parser.next(&s.entries[len(s.entries)-1]); err != nil {
+			s.entries = s.entries[:len(s.entries)-1]
+			if s.body != nil && s.cut(err) {
+				return nil
+			}
+			return malformed(err)
+		}
+		s.start, s.seeker = c.Pos, seeker{}
+	}
+	return nil
+}
+
+// cut says whether the record at start may be faulty only because its rest has not come yet.
+func (s *stream) cut(err error) bool {
+	const longest = 6 // bytes of a token that looks wrong when it is cut: an escape
+	var syntax *rawjson.SyntaxError
+	if !errors.As(err, &syntax) || syntax.Offset+longest < s.end {
+		return false
+	}
+	return !s.seeker.find(s.buf[s.start:s.end])
+}
+
+// settle stores the entries and writes their receipts. It reports false when the client has gone.
+func (s *stream) settle(ctx context.Context) bool {
+	for i := range s.entries {
+		if err := s.entries[i].misshapen; err != nil {
+			s.entries[i].fault = badRecord(err)
+		}
+	}
+	arena := s.api.edge.Arena()
+	s.api.store(ctx, s.topic, s.entries, arena, s.end)
+	arena.Free()
+	for i := range s.entries {
+		if e := &s.entries[i]; e.fault != nil {
+			s.refuse(e.fault)
+		} else {
+			s.out = append(s.out, `{"error_code":200,`...)
+			s.out = s.receipts.stored(s.out, e)
+			s.out = append(s.out, "}\r\n"...)
+		}
+	}
+	s.count += len(s.entries)
+	s.entries = s.entries[:0]
+	if s.body == nil && len(s.out) < receiptBytes {
+		return true
+	}
+	if !s.began {
+		s.begin()
+	}
+	return s.flush() == nil
+}
+
+// refuse writes a receipt that says why a record was not stored.
+func (s *stream) refuse(err *api.Error) {
+	s.out = append(s.out, '{')
+	s.out = refused(s.out, err)
+	s.out = append(s.out, "}\r\n"...)
+}
+
+// fill reads more of the body. A fault ends the stream.
+func (s *stream) fill(ctx context.Context) *api.Error {
+	s.end = copy(s.buf, s.buf[s.start:s.end])
+	s.start = 0
+	if s.end+1 >= len(s.buf) || s.filled && len(s.buf) < maxBuffer {
+		if err := s.grow(); err != nil {
+			return err
+		}
+	}
+	n, err := s.body.Read(s.buf[s.end:])
+	s.end += n
+	s.filled = s.end == len(s.buf)
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF:
+		s.body = nil
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+		return errTooLong
+	default:
+		return badRequest("The body could not be read to its end: %v.", err)
+	}
+}
+
+// grow doubles the buffer, up to the bound on one record.
+func (s *stream) grow() *api.Error {
+	if s.end > s.api.opts.RecordBytes {
+		return badRequest("A record may have at most %d bytes as sent.", s.api.opts.RecordBytes)
+	}
+	wider, err := s.api.edge.Lend(2 * len(s.buf))
+	if err != nil {
+		return api.FromError(err)
+	}
+	copy(wider.Bytes, s.buf[:s.end])
+	s.lent.Free()
+	s.lent, s.buf = wider, wider.Bytes
+	return nil
+}

@@ -1,0 +1,114 @@
+package restv3_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"millrace/api"
+	"millrace/api/restv3"
+	"millrace/client"
+	"millrace/record"
+)
+
+// clusterID is the id of every cluster in these tests.
+const clusterID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+// at is a path below the cluster.
+func at(path string) string { return "/v3/clusters/" + clusterID + path }
+
+// fixture is the API on a cluster of one broker, behind a real listener.
+type fixture struct {
+	t       *testing.T
+	url     string
+	client  *client.Client
+	cluster *kfake.Cluster
+	http    *http.Client
+}
+
+func start(t *testing.T, o restv3.Options, with ...kfake.Opt) *fixture {
+	t.Helper()
+	opts := append([]kfake.Opt{
+		kfake.NumBrokers(1), kfake.ClusterID(clusterID), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(3),
+		kfake.SeedTopics(3, "orders"),
+	}, with...)
+	cluster := kfake.MustCluster(opts...)
+	t.Cleanup(cluster.Close)
+	kc, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	require.NoError(t, err)
+	t.Cleanup(kc.Close)
+	c := client.New(kc.Broker(0), client.Options{})
+	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
+	require.NoError(t, err)
+	srv := httptest.NewServer(api.NewRouter(edge, restv3.New(edge, c, o).Mount))
+	t.Cleanup(srv.Close)
+	return &fixture{t: t, url: srv.URL, client: c, cluster: cluster, http: srv.Client()}
+}
+
+// answer is what came back, its body read as JSON if there was one.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+	body   map[string]any
+}
+
+// errorCode is the number of an error body.
+func (a answer) errorCode() int {
+	n, _ := a.body["error_code"].(float64)
+	return int(n)
+}
+
+func (a answer) message() string { s, _ := a.body["message"].(string); return s }
+
+// call sends a request with a JSON body, or without one if body is empty.
+func (f *fixture) call(method, path, body string, header ...string) answer {
+	f.t.Helper()
+	if !strings.HasPrefix(path, "http") {
+		path = f.url + path
+	}
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	req, err := http.NewRequest(method, path, from)
+	require.NoError(f.t, err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return f.do(req)
+}
+
+func (f *fixture) do(req *http.Request) answer {
+	f.t.Helper()
+	resp, err := f.http.Do(req)
+	require.NoError(f.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(f.t, err)
+	out := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
+	if len(text) > 0 && text[0] == '{' {
+		_ = json.NewDecoder(bytes.NewReader(text)).Decode(&out.body)
+	}
+	return out
+}
+
+// refused requires an error body with the given status and number.
+func (f *fixture) refused(a answer, status, code int, text string) {
+	f.t.Helper()
+	require.Equal(f.t, status, a.status, a.text)
+	require.Equal(f.t, "application/json", a.header.Get("Content-Type"), a.text)
+	require.Equal(f.t, code, a.errorCode(), a.text)
+	require.Contains(f.t, a.message(), text)
+}
