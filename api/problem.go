@@ -122,3 +122,9 @@ func (e *Error) Text() string {
 	}
 	return detail + " " + e.Fault.Advice
 }
+
+// Fail answers with err as a problem, and logs it when the fault is the server's own.
+func (e *Edge) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	e.LogFault(r.Context(), err)
+	WriteProblem(w, err)
+}

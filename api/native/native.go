@@ -1,0 +1,93 @@
+// Package native is the API under /v1: made for curl and for programs without a client library.
+//
+// It owns what DESIGN.md says of produce, consume and topics on /v1, as openapi.yaml spells it out. The
+// routes that manage things are generated from that file; the two hot ones, produce and consume, read and
+// write HTTP themselves. All data comes and goes through package client, so the package serves our own
+// cluster, a test double or a foreign one alike. It promises that nothing of a body is stored before the
+// whole of it is known to be good, and that every refusal is a problem with a number from package api's
+// table.
+package native
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"millrace/api"
+	"millrace/client"
+)
+
+// Options are what a Server is made of. Edge and Client are required.
+type Options struct {
+	Edge   *api.Edge
+	Client *client.Client
+	// ProduceTimeout is how long a partition's leader waits for its followers; 30 s by default.
+	ProduceTimeout time.Duration
+}
+
+// Server serves /v1. It is safe for concurrent use.
+type Server struct {
+	edge     *api.Edge
+	client   *client.Client
+	producer *producer
+	consumer *Consumer
+}
+
+// New makes a Server. It does no I/O; Close ends what it starts later.
+func New(o Options) *Server {
+	if o.ProduceTimeout <= 0 {
+		o.ProduceTimeout = 30 * time.Second
+	}
+	return &Server{
+		edge: o.Edge, client: o.Client,
+		producer: newProducer(o),
+		consumer: NewConsumer(o.Edge, o.Client),
+	}
+}
+
+// Mount adds the routes of /v1 to r.
+func (s *Server) Mount(r chi.Router) {
+	fail := s.edge.Fail
+	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{}, StrictHTTPServerOptions{
+		RequestErrorHandlerFunc: fail, ResponseErrorHandlerFunc: fail,
+	})
+	HandlerWithOptions(strict, ChiServerOptions{
+		BaseRouter: r, ErrorHandlerFunc: s.failParameter,
+		Middlewares: []MiddlewareFunc{s.edge.JSONBodies(fail)},
+	})
+	r.Post("/v1/topics/{topic}/records", s.producer.serve)
+	s.consumer.Routes(r)
+}
+
+// Close ends the live streams and returns when nothing of them runs any more.
+func (s *Server) Close() { s.consumer.Close() }
+
+// failParameter answers for a parameter that the generated code could not read.
+func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error) {
+	s.edge.Fail(w, r, api.Refuse(api.InvalidParameter, "%v", err))
+}
+
+// ListErrors lists the catalogue.
+func (s *Server) ListErrors(_ context.Context, req ListErrorsRequestObject) (ListErrorsResponseObject, error) {
+	out := ListErrors200JSONResponse{Items: []ErrorEntry{}}
+	for _, f := range api.Catalogue() {
+		if req.Params.Name != nil && *req.Params.Name != f.Name {
+			continue
+		}
+		e := ErrorEntry{
+			Name: f.Name, Status: int32(f.Status), ErrorCode: int32(f.Code), Title: f.Title,
+			Retryable: f.Retryable, Outcome: Outcome(f.Outcome), Advice: f.Advice,
+		}
+		if f.Kafka != 0 {
+			code := int32(f.Kafka)
+			e.KafkaCode = &code
+		}
+		out.Items = append(out.Items, e)
+	}
+	if req.Params.Name != nil && len(out.Items) == 0 {
+		return nil, api.Refuse(api.NotFound, "no error has the name %q", *req.Params.Name)
+	}
+	return out, nil
+}

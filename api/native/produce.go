@@ -1,0 +1,275 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"millrace/api"
+	"millrace/client"
+	"millrace/record"
+)
+
+// producer serves produce. It is safe for concurrent use.
+type producer struct {
+	edge    *api.Edge
+	client  *client.Client
+	timeout time.Duration
+	jobs    sync.Pool // of *produceJob
+}
+
+func newProducer(o Options) *producer {
+	return &producer{edge: o.Edge, client: o.Client, timeout: o.ProduceTimeout}
+}
+
+// produceJob is the work on one request. It is used again for others.
+type produceJob struct {
+	produceRequest
+	intake
+	text []byte // the answer
+}
+
+// serve answers POST /v1/topics/{topic}/records.
+func (p *producer) serve(w http.ResponseWriter, r *http.Request) {
+	j, _ := p.jobs.Get().(*produceJob)
+	if j == nil {
+		j = &produceJob{}
+	}
+	err := p.produce(w, r, j)
+	if err != nil {
+		p.edge.Fail(w, r, err)
+	}
+	j.produceRequest.reset()
+	if j.intake.reset() {
+		p.jobs.Put(j)
+	}
+}
+
+// jsonHeader is the preset value of Content-Type; nobody changes it.
+var jsonHeader = []string{"application/json"}
+
+func (p *producer) produce(w http.ResponseWriter, r *http.Request, j *produceJob) error {
+	if err := j.produceRequest.parse(r, p.edge.Now); err != nil {
+		return err
+	}
+	body, err := p.edge.ReadBody(w, r, 0)
+	defer body.Free()
+	if err != nil {
+		return err
+	}
+	if j.form == bodyBatches {
+		err = p.storeBatches(r.Context(), j, &body)
+	} else {
+		err = p.storeRecords(r.Context(), j, &body)
+	}
+	if err != nil {
+		return err
+	}
+	w.Header()["Content-Type"] = jsonHeader
+	_, _ = w.Write(j.text) // a client that has gone needs no answer
+	return nil
+}
+
+// storeRecords reads the body into records and, when all of it is good, stores them.
+func (p *producer) storeRecords(ctx context.Context, j *produceJob, body *api.Body) error {
+	j.intake.begin(&j.produceRequest, body, p.edge.Limits().Records)
+	if err := j.intake.read(); err != nil {
+		return err
+	}
+	topic, err := p.client.Topic(ctx, j.topic, client.Create)
+	if err != nil {
+		return err
+	}
+	s := p.client.NewSender(topic, body.Arena(), len(body.Bytes), j.sendOptions(p.timeout))
+	defer s.Release()
+	for i := range j.records {
+		if err := s.Add(j.records[i], j.partitions[i]); err != nil {
+			return j.place(i, err)
+		}
+	}
+	if j.expected != nil && s.Partitions() > 1 {
+		return api.Refuse(api.InvalidParameter,
+			"Expected-Offset is one partition's, but the records go to several; give them a partition")
+	}
+	if err := s.Send(ctx); err != nil {
+		return err
+	}
+	return j.tell(s.Batches())
+}
+
+// tell writes the answer for what became of the batches.
+func (j *produceJob) tell(batches []client.BatchResult) error {
+	for i := range batches {
+		if batches[i].Err != nil {
+			return partialFailure(batches)
+		}
+	}
+	dst := append(j.text[:0], `{"offsets":[`...)
+	for i := range batches {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendBatchResult(dst, &batches[i])
+		dst = append(dst, '}')
+	}
+	j.text = append(dst, "]}"...)
+	return nil
+}
+
+// appendBatchResult appends one entry of offsets without its closing brace.
+func appendBatchResult(dst []byte, b *client.BatchResult) []byte {
+	dst = append(dst, `{"partition":`...)
+	dst = strconv.AppendInt(dst, int64(b.Partition), 10)
+	dst = append(dst, `,"base_offset":`...)
+	if b.BaseOffset < 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, b.BaseOffset, 10)
+	}
+	dst = append(dst, `,"count":`...)
+	dst = strconv.AppendInt(dst, int64(b.Count), 10)
+	dst = append(dst, `,"timestamp":"`...)
+	dst = appendInstant(dst, b.Timestamp)
+	dst = append(dst, '"')
+	if b.Duplicate {
+		dst = append(dst, `,"duplicate":true`...)
+	}
+	return dst
+}
+
+// appendInstant appends milliseconds since 1970 as RFC 3339 in UTC.
+func appendInstant(dst []byte, ms int64) []byte {
+	return time.UnixMilli(ms).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
+}
+
+// failedBatch is one partition's fate in the problem for a request that failed in part.
+type failedBatch struct {
+	Partition  int32       `json:"partition"`
+	BaseOffset *int64      `json:"base_offset,omitempty"`
+	Count      int         `json:"count"`
+	Error      *batchError `json:"error,omitempty"`
+}
+
+type batchError struct {
+	Type      string      `json:"type"`
+	ErrorCode int         `json:"error_code"`
+	Detail    string      `json:"detail"`
+	Retryable bool        `json:"retryable"`
+	Outcome   api.Outcome `json:"outcome"`
+	Records   []badRecord `json:"records,omitempty"`
+}
+
+type badRecord struct {
+	Index  int32  `json:"index"`
+	Detail string `json:"detail"`
+}
+
+// partialFailure tells which partitions took their records and which did not. It takes the status of the
+// first failure whose outcome is unknown, else of the first; with records stored the outcome of the whole
+// is unknown, so that nobody takes it for a request that did nothing.
+func partialFailure(batches []client.BatchResult) error {
+	var first, unknown error
+	lost, all, stored := 0, 0, false
+	fates := make([]failedBatch, len(batches))
+	for i := range batches {
+		b := &batches[i]
+		fates[i] = failedBatch{Partition: b.Partition, Count: b.Count}
+		all += b.Count
+		if b.Err == nil {
+			stored = true
+			if b.BaseOffset >= 0 {
+				fates[i].BaseOffset = &b.BaseOffset
+			}
+			continue
+		}
+		lost += b.Count
+		e := api.FromError(b.Err)
+		fates[i].Error = tellBatchError(e)
+		if first == nil {
+			first = b.Err
+		}
+		if unknown == nil && e.Fault.Outcome == api.Unknown {
+			unknown = b.Err
+		}
+	}
+	if unknown != nil {
+		first = unknown
+	}
+	e := *api.FromError(first)
+	e.Cause = first
+	if len(batches) > 1 {
+		e.Detail = strconv.Itoa(lost) + " of " + strconv.Itoa(all) + " records were not acknowledged, see offsets: " + e.Detail
+	}
+	if stored {
+		e.Overrule(api.Unknown)
+	}
+	return e.With("offsets", fates)
+}
+
+func tellBatchError(e *api.Error) *batchError {
+	out := &batchError{
+		Type: "/v1/errors#" + e.Fault.Name, ErrorCode: e.Fault.Code, Detail: e.Detail,
+		Retryable: e.Fault.Retryable, Outcome: e.Fault.Outcome,
+	}
+	var k *client.KafkaError
+	if errors.As(e, &k) {
+		for _, r := range k.Records {
+			out.Records = append(out.Records, badRecord{r.Index, r.Message})
+		}
+	}
+	return out
+}
+
+// storeBatches stores the record batches of the body as they are.
+func (p *producer) storeBatches(ctx context.Context, j *produceJob, body *api.Body) error {
+	batches, err := splitBatches(body.Bytes, p.edge.Limits().Records)
+	if err != nil {
+		return err
+	}
+	opts := j.sendOptions(p.timeout)
+	if (opts.Producer != nil || opts.Expected != nil) && len(batches) > 1 {
+		return api.Refuse(api.InvalidParameter,
+			"the body holds %d batches, but a producer's sequence or Expected-Offset goes with one", len(batches))
+	}
+	topic, err := p.client.Topic(ctx, j.topic, client.Create)
+	if err != nil {
+		return err
+	}
+	if err := topic.Has(j.partition); err != nil {
+		return err
+	}
+	results, err := p.client.SendBatches(ctx, topic, j.partition, batches, opts)
+	if err != nil {
+		return err
+	}
+	return j.tell(results)
+}
+
+// splitBatches finds the batches of a body. What was read from a log has offsets, which the new leader
+// gives anew.
+func splitBatches(body []byte, maxRecords int) ([]record.Batch, error) {
+	if len(body) == 0 {
+		return nil, api.Refuse(api.MalformedBody, "the body is empty, but a record batch is wanted")
+	}
+	var out []record.Batch
+	count := 0
+	for rest := body; len(rest) > 0; {
+		b, next, err := record.Next(rest)
+		if err == nil {
+			err = b.Verify()
+		}
+		if err != nil {
+			return nil, api.Refuse(api.MalformedBody, "batch %d, at byte %d: %v", len(out)+1, len(body)-len(rest)+1, err)
+		}
+		if count += max(int(b.Count()), 0); count > maxRecords {
+			return nil, tooManyRecords(maxRecords)
+		}
+		b.SetBaseOffset(0)
+		out = append(out, b)
+		rest = next
+	}
+	return out, nil
+}
