@@ -126,12 +126,21 @@ func newTopic(req CreateTopicRequestObject) (client.NewTopic, error) {
 		}
 		t.ReplicationFactor = int16(rf)
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.Configs)) {
-		if v := b.Configs[name]; v != nil { // null is the default, which needs no setting
+	configs := b.Configs.values()
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		if v := configs[name]; v != nil { // null is the default, which needs no setting
 			t.Configs = append(t.Configs, client.NewConfig{Name: name, Value: v})
 		}
 	}
 	return t, nil
+}
+
+// values is the map itself; none when the body has none.
+func (c *ConfigValues) values() ConfigValues {
+	if c == nil {
+		return nil
+	}
+	return *c
 }
 
 func mode(validateOnly *bool) client.Mode {
@@ -226,7 +235,7 @@ func (s *Server) UpdateTopic(ctx context.Context, req UpdateTopicRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	if len(req.Body.Configs) == 0 && req.Body.Partitions == nil {
+	if len(req.Body.Configs.values()) == 0 && req.Body.Partitions == nil {
 		return nil, api.Refuse(api.MalformedBody, "the body names neither configs nor partitions to change")
 	}
 	if err := s.change(ctx, t, req.Body, client.ValidateOnly); err != nil {
@@ -247,12 +256,13 @@ func (s *Server) change(ctx context.Context, t *client.Topic, b *TopicChange, m 
 			return err
 		}
 	}
-	if len(b.Configs) == 0 {
+	configs := b.Configs.values()
+	if len(configs) == 0 {
 		return nil
 	}
 	ch := client.ResourceChanges{Resource: client.Resource{Type: client.TopicResource, Name: t.Name}}
-	for _, name := range slices.Sorted(maps.Keys(b.Configs)) {
-		c := client.ConfigChange{Name: name, Op: client.SetConfig, Value: b.Configs[name]}
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		c := client.ConfigChange{Name: name, Op: client.SetConfig, Value: configs[name]}
 		if c.Value == nil {
 			c.Op = client.DeleteConfig
 		}
