@@ -93,6 +93,15 @@ func (b *Broker) Close() error {
 // Image is the metadata that the broker works by: its partitions are those of this image.
 func (b *Broker) Image() *metadata.Image { return b.view.Load().image }
 
+// Keys lists the request keys that Request answers.
+func Keys() []kmsg.Key {
+	return []kmsg.Key{
+		kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.DeleteRecords, kmsg.InitProducerID,
+		kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs, kmsg.DescribeLogDirs, kmsg.DescribeCluster,
+		kmsg.DescribeProducers,
+	}
+}
+
 // Request answers one request.
 func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	v := b.view.Load()

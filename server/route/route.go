@@ -40,7 +40,7 @@ type Config struct {
 // Router is a kmsg.Requestor over all nodes. It is safe for concurrent use.
 type Router struct {
 	cfg   Config
-	table map[int16]routing
+	table map[kmsg.Key]routing
 }
 
 // routing is how the requests of one key find their way.
@@ -80,30 +80,31 @@ func New(cfg Config) *Router {
 }
 
 // newTable is the one list of the keys that the cluster serves.
-func newTable() map[int16]routing {
-	return map[int16]routing{
-		0:  {Leaders, produce},
-		1:  {Leaders, fetch},
-		2:  {Leaders, listOffsets},
-		3:  {AnyBroker, local},         // Metadata
-		19: {Controller, toController}, // CreateTopics
-		20: {Controller, toController}, // DeleteTopics
-		21: {Leaders, deleteRecords},
-		22: {AnyBroker, local}, // InitProducerID
-		23: {Leaders, offsetForLeaderEpoch},
-		32: {NamedBrokers, describeConfigs},
-		35: {AnyBroker, local},         // DescribeLogDirs
-		37: {Controller, toController}, // CreatePartitions
-		44: {Controller, toController}, // IncrementalAlterConfigs
-		60: {AnyBroker, local},         // DescribeCluster
-		61: {Leaders, describeProducers},
-		67: {Controller, toController}, // AllocateProducerIDs
+func newTable() map[kmsg.Key]routing {
+	return map[kmsg.Key]routing{
+		kmsg.Produce:                 {Leaders, produce},
+		kmsg.Fetch:                   {Leaders, fetch},
+		kmsg.ListOffsets:             {Leaders, listOffsets},
+		kmsg.Metadata:                {AnyBroker, local},
+		kmsg.CreateTopics:            {Controller, toController},
+		kmsg.DeleteTopics:            {Controller, toController},
+		kmsg.DeleteRecords:           {Leaders, deleteRecords},
+		kmsg.InitProducerID:          {AnyBroker, local},
+		kmsg.OffsetForLeaderEpoch:    {Leaders, offsetForLeaderEpoch},
+		kmsg.DescribeConfigs:         {NamedBrokers, describeConfigs},
+		kmsg.DescribeLogDirs:         {AnyBroker, local},
+		kmsg.CreatePartitions:        {Controller, toController},
+		kmsg.IncrementalAlterConfigs: {Controller, toController},
+		kmsg.DescribeCluster:         {AnyBroker, local},
+		kmsg.DescribeProducers:       {Leaders, describeProducers},
+		kmsg.BrokerRegistration:      {Controller, toController},
+		kmsg.AllocateProducerIDs:     {Controller, toController},
 	}
 }
 
 // Keys lists the keys that the cluster serves, and by whom.
-func Keys() map[int16]Server {
-	keys := make(map[int16]Server)
+func Keys() map[kmsg.Key]Server {
+	keys := make(map[kmsg.Key]Server)
 	for key, r := range newTable() {
 		keys[key] = r.serves
 	}
@@ -112,7 +113,7 @@ func Keys() map[int16]Server {
 
 // Request sends a request to whoever serves it and returns the answer.
 func (r *Router) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	way, ok := r.table[req.Key()]
+	way, ok := r.table[kmsg.Key(req.Key())]
 	if !ok {
 		return nil, fmt.Errorf("nobody serves %s (key %d)", kmsg.NameForKey(req.Key()), req.Key())
 	}
