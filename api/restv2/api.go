@@ -1,0 +1,90 @@
+package restv2
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"millrace/api"
+	"millrace/client"
+)
+
+// The media types of this API.
+const (
+	genericType = "application/vnd.kafka.v2+json"
+	jsonType    = "application/vnd.kafka.json.v2+json"
+	binaryType  = "application/vnd.kafka.binary.v2+json"
+)
+
+// Options are the settings of an API; zero values take the defaults.
+type Options struct {
+	// AckTimeout is how long a partition's leader waits for its followers; 30 s by default.
+	AckTimeout time.Duration
+}
+
+// API is the REST Proxy's API version 2 of one node. It is safe for concurrent use.
+type API struct {
+	edge   *api.Edge
+	client *client.Client
+	opts   Options
+
+	contentType []string      // the value of every answer's Content-Type header
+	idle        chan *produce // requests whose memory can be used again
+}
+
+// New makes an API that reaches the cluster through c. It does no I/O.
+func New(e *api.Edge, c *client.Client, o Options) *API {
+	if o.AckTimeout == 0 {
+		o.AckTimeout = 30 * time.Second
+	}
+	return &API{
+		edge: e, client: c, opts: o, contentType: []string{genericType}, idle: make(chan *produce, idleProduces),
+	}
+}
+
+// Mount adds the API's routes to r.
+func (a *API) Mount(r chi.Router) {
+	strict := NewStrictHandlerWithOptions(a, []StrictMiddlewareFunc{negotiate}, StrictHTTPServerOptions{
+		RequestErrorHandlerFunc: a.fail, ResponseErrorHandlerFunc: a.fail,
+	})
+	HandlerWithOptions(strict, ChiServerOptions{BaseRouter: r, ErrorHandlerFunc: a.failParameter})
+	r.Post("/topics/{topic}", a.produceToTopic)
+	r.Post("/topics/{topic}/partitions/{partition}", a.produceToPartition)
+}
+
+// negotiate refuses clients that take no JSON.
+func negotiate(next StrictHandlerFunc, _ string) StrictHandlerFunc {
+	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
+		if err := acceptable(r); err != nil {
+			return nil, err
+		}
+		return next(ctx, w, r, request)
+	}
+}
+
+// acceptable refuses a request whose Accept header excludes what this API answers. Plain JSON will do.
+func acceptable(r *http.Request) error {
+	if api.Negotiate(r.Header, genericType, "application/json") == "" {
+		return api.RefuseCompat(http.StatusNotAcceptable,
+			"HTTP 406 Not Acceptable: this API answers %s.", genericType)
+	}
+	return nil
+}
+
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	a.edge.LogFault(r.Context(), err)
+	api.WriteCompat(w, err, genericType)
+}
+
+// failParameter answers to a partition in a path that is not a number: there is no such partition.
+func (a *API) failParameter(w http.ResponseWriter, r *http.Request, err error) {
+	var format *InvalidParamFormatError
+	if errors.As(err, &format) {
+		a.fail(w, r, errNotANumber(format.ParamName, chi.URLParam(r, format.ParamName)))
+		return
+	}
+	a.fail(w, r, api.RefuseCompat(http.StatusBadRequest, "Bad Request: %v", err))
+}

@@ -1,0 +1,56 @@
+package restv2
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/api"
+	"millrace/client"
+)
+
+// Numbers of the REST Proxy.
+const (
+	codeUnauthenticated   = 40101
+	codeForbidden         = 40301
+	codePartitionNotFound = 40402
+	codeFinal             = 50002 // a Kafka error that a repeat will meet again
+	codeRetriable         = 50003 // a Kafka error that a repeat may not meet
+)
+
+var errPartitionNotFound = api.RefuseCompat(codePartitionNotFound, "Partition not found.")
+
+func errNotANumber(name, value string) *api.Error {
+	return api.RefuseCompat(http.StatusNotFound, "HTTP 404 Not Found: %s %q is not a number.", name, value)
+}
+
+func badRequest(format string, args ...any) *api.Error {
+	return api.RefuseCompat(http.StatusBadRequest, "Bad Request: "+format, args...)
+}
+
+func malformed(err error) *api.Error { return badRequest("Malformed JSON: %v.", err) }
+
+func unprocessable(format string, args ...any) *api.Error {
+	return api.RefuseCompat(http.StatusUnprocessableEntity, format, args...)
+}
+
+// recordCode is the number of a record's fault. This API knows four: finer ones of other APIs are not
+// used here.
+func recordCode(err error) int {
+	switch api.FromError(err).Fault.Code {
+	case codeUnauthenticated:
+		return codeUnauthenticated
+	case codeForbidden:
+		return codeForbidden
+	}
+	var kafka *client.KafkaError
+	switch {
+	case !errors.As(err, &kafka): // no answer came
+		return codeRetriable
+	case kafka.Err.Retriable, kafka.Err == kerr.OperationNotAttempted:
+		return codeRetriable
+	default:
+		return codeFinal
+	}
+}

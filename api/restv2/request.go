@@ -1,0 +1,277 @@
+package restv2
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net/http"
+
+	"millrace/api"
+	"millrace/api/rawjson"
+)
+
+// format is how keys and values are given.
+type format uint8
+
+const (
+	formatBinary format = iota
+	formatJSON
+)
+
+// formatOf is what a Content-Type says about a produce request. The generic type is taken as binary.
+func formatOf(contentType string) (format, error) {
+	switch contentType { // the common case needs no parsing
+	case jsonType:
+		return formatJSON, nil
+	case binaryType:
+		return formatBinary, nil
+	}
+	switch t := api.MediaType(contentType); t {
+	case jsonType:
+		return formatJSON, nil
+	case binaryType, genericType:
+		return formatBinary, nil
+	case "application/vnd.kafka.avro.v2+json", "application/vnd.kafka.jsonschema.v2+json",
+		"application/vnd.kafka.protobuf.v2+json":
+		return 0, api.RefuseCompat(http.StatusUnsupportedMediaType, "HTTP 415 Unsupported Media Type: "+
+			"%s needs a schema registry, and there is none; use %s or %s.", t, jsonType, binaryType)
+	default:
+		return 0, api.RefuseCompat(http.StatusUnsupportedMediaType, "HTTP 415 Unsupported Media Type: "+
+			"Content-Type chooses the format of keys and values; use %s or %s.", jsonType, binaryType)
+	}
+}
+
+// input is one record of a request. Its slices are parts of the body, as JSON until decode.
+type input struct {
+	key, value           []byte // nil is null
+	partition            int32  // -1: none is named
+	keyBlank, valueBlank bool   // there is white space between the tokens
+}
+
+// parse splits a body into its records, appended to dst. Only the boundaries of keys and values are
+// found; their bytes stay where they are.
+func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
+	c := rawjson.Cursor{Data: data}
+	if isEmpty(data) {
+		return dst, unprocessable("Request body is empty. Data is required.")
+	}
+	if err := c.Begin('{'); err != nil {
+		return dst, malformed(err)
+	}
+	seen := 0
+	for first := true; ; first = false {
+		more, err := c.More('}', first)
+		if err != nil {
+			return dst, malformed(err)
+		}
+		if !more {
+			break
+		}
+		name, err := c.Name()
+		if err != nil {
+			return dst, malformed(err)
+		}
+		bit := 1
+		if string(name) == "records" {
+			dst, err = parseRecords(dst, &c, maxRecords)
+		} else {
+			bit, err = schemaField(&c, name)
+		}
+		if err != nil {
+			return dst, err
+		}
+		if seen&bit != 0 {
+			return dst, badRequest("Duplicate field: %s", name)
+		}
+		seen |= bit
+	}
+	if err := c.End(); err != nil {
+		return dst, malformed(err)
+	}
+	if len(dst) == 0 {
+		return dst, unprocessable("Request body has no records; it needs a records array with at least one.")
+	}
+	return dst, nil
+}
+
+// isEmpty says whether a body holds nothing, or the JSON null.
+func isEmpty(data []byte) bool {
+	c := rawjson.Cursor{Data: data}
+	switch c.Peek() {
+	case 0:
+		return c.Pos == len(data)
+	case 'n':
+		value, _, err := rawjson.Document(data, 1)
+		return err == nil && rawjson.IsNull(value)
+	}
+	return false
+}
+
+// schemaField passes over a member that matters to schema formats only, and returns a bit for its name.
+func schemaField(c *rawjson.Cursor, name []byte) (int, error) {
+	bit := 0
+	switch string(name) {
+	case "key_schema":
+		bit = 1 << 1
+	case "key_schema_id":
+		bit = 1 << 2
+	case "value_schema":
+		bit = 1 << 3
+	case "value_schema_id":
+		bit = 1 << 4
+	default:
+		return 0, unprocessable("Unrecognized field: %s", name)
+	}
+	if _, _, err := c.Value(rawjson.BodyDepth); err != nil {
+		return 0, malformed(err)
+	}
+	return bit, nil
+}
+
+// parseRecords reads the array of records.
+func parseRecords(dst []input, c *rawjson.Cursor, maxRecords int) ([]input, error) {
+	if c.Peek() == 'n' {
+		if _, _, err := c.Value(1); err != nil {
+			return dst, malformed(err)
+		}
+		return dst, nil
+	}
+	if err := c.Begin('['); err != nil {
+		return dst, malformed(err)
+	}
+	for first := true; ; first = false {
+		more, err := c.More(']', first)
+		if err != nil {
+			return dst, malformed(err)
+		}
+		if !more {
+			return dst, nil
+		}
+		if len(dst) == maxRecords {
+			return dst, api.Refuse(api.BodyTooLarge, "a request may have at most %d records", maxRecords)
+		}
+		dst = append(dst, input{partition: -1})
+		if err := parseRecord(&dst[len(dst)-1], c); err != nil {
+			return dst, err
+		}
+	}
+}
+
+func parseRecord(in *input, c *rawjson.Cursor) error {
+	if err := c.Begin('{'); err != nil {
+		return malformed(err)
+	}
+	seen := 0
+	for first := true; ; first = false {
+		more, err := c.More('}', first)
+		if err != nil {
+			return malformed(err)
+		}
+		if !more {
+			return nil
+		}
+		name, err := c.Name()
+		if err != nil {
+			return malformed(err)
+		}
+		value, flags, err := c.Value(rawjson.MaxDepth)
+		if err != nil {
+			return malformed(err)
+		}
+		null, bit := rawjson.IsNull(value), 0
+		switch {
+		case string(name) == "value":
+			bit = 1
+			if !null {
+				in.value, in.valueBlank = value, flags&rawjson.Blank != 0
+			}
+		case string(name) == "key":
+			bit = 2
+			if !null {
+				in.key, in.keyBlank = value, flags&rawjson.Blank != 0
+			}
+		case string(name) == "partition":
+			bit = 4
+			if err := in.setPartition(value, null); err != nil {
+				return err
+			}
+		default:
+			return unprocessable("Unrecognized field: %s", name)
+		}
+		if seen&bit != 0 {
+			return badRequest("Duplicate field: %s", name)
+		}
+		seen |= bit
+	}
+}
+
+func (in *input) setPartition(value []byte, null bool) error {
+	if null {
+		return nil
+	}
+	n, ok := rawjson.Int64(value)
+	switch {
+	case !ok || int64(int32(n)) != n:
+		return badRequest("partition=%s is not a 32-bit integer.", excerpt(value))
+	case n < 0:
+		return errPartitionNotFound
+	}
+	in.partition = int32(n)
+	return nil
+}
+
+// decode turns keys and values from JSON into the bytes to store, in place: what they stand for is never
+// longer than their text.
+func decode(inputs []input, f format) error {
+	for i := range inputs {
+		in := &inputs[i]
+		if f == formatJSON {
+			if in.keyBlank {
+				in.key = rawjson.Compact(in.key[:0], in.key)
+			}
+			if in.valueBlank {
+				in.value = rawjson.Compact(in.value[:0], in.value)
+			}
+			continue
+		}
+		var err error
+		if in.key, err = decodeBase64(in.key); err == nil {
+			in.value, err = decodeBase64(in.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeBase64(value []byte) ([]byte, error) {
+	if value == nil {
+		return nil, nil
+	}
+	if value[0] != '"' {
+		return nil, badRequest("%s is not a base64 string.", excerpt(value))
+	}
+	text := value[1 : len(value)-1]
+	if bytes.IndexByte(text, '\\') >= 0 { // some encoders escape the slash
+		var ok bool
+		if text, ok = rawjson.Unquote(value[:0], value); !ok {
+			return nil, badRequest("A key or value is not a base64 string.")
+		}
+	}
+	n, err := base64.StdEncoding.Decode(text, text)
+	if err != nil {
+		return nil, badRequest("A key or value is not a base64 string: %v.", err)
+	}
+	return text[:n], nil
+}
+
+// maxExcerpt bounds what an error repeats of a request.
+const maxExcerpt = 64
+
+// excerpt is the beginning of a value, for an error's text.
+func excerpt(value []byte) string {
+	if len(value) <= maxExcerpt {
+		return string(value)
+	}
+	return string(value[:maxExcerpt]) + "..."
+}
