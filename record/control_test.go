@@ -18,7 +18,8 @@ func TestParseControl(t *testing.T) {
 		ok         bool
 	}{
 		{"commit", "\x00\x00\x00\x01", "\x00\x00\x00\x00\x01\x02", commit, true},
-		{"abort", "\x00\x00\x00\x00", "\x00\x00\xff\xff\xff\xff", record.Control{Type: record.ControlAbort, CoordinatorEpoch: -1}, true},
+		{"abort", "\x00\x00\x00\x00", "\x00\x00\xff\xff\xff\xff",
+			record.Control{Type: record.ControlAbort, CoordinatorEpoch: -1}, true},
 		{"larger versions, more bytes", "\x00\x05\x00\x01more", "\x00\x09\x00\x00\x01\x02more", commit, true},
 		{"leader change", "\x00\x00\x00\x02", "anything", record.Control{Type: record.ControlLeaderChange}, true},
 		{"unknown type, no value", "\x00\x00\x7f\xff", "", record.Control{Type: 32767}, true},

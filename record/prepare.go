@@ -196,7 +196,7 @@ func (v *survey) walk(s *scan, b Batch, l *Limits) *Fault {
 		}
 		if (timestamp < earliest || timestamp > latest) && timestamp != noTimestamp {
 			v.badInstant = true
-			v.refuse(i, fmt.Sprintf("timestamp %d is not between %d and %d", timestamp, earliest, latest))
+			v.refuse(i, "timestamp %d is not between %d and %d", timestamp, earliest, latest)
 		}
 	}
 	if !s.end() {
@@ -206,10 +206,10 @@ func (v *survey) walk(s *scan, b Batch, l *Limits) *Fault {
 }
 
 // refuse notes that a record is at fault.
-func (v *survey) refuse(i int32, message string) {
+func (v *survey) refuse(i int32, format string, args ...any) {
 	v.refused++
 	if len(v.faults) < maxRecordFaults {
-		v.faults = append(v.faults, RecordFault{Index: i, Message: message})
+		v.faults = append(v.faults, RecordFault{Index: i, Message: fmt.Sprintf(format, args...)})
 	}
 }
 

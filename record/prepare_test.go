@@ -50,6 +50,14 @@ func refusal(t *testing.T, buf []byte, l record.Limits) *record.Fault {
 	return f
 }
 
+// small is a batch of one record behind a codec.
+func small(codec record.Codec) []byte {
+	var b record.Builder
+	b.SetCodec(codec)
+	b.Append(&record.Record{Timestamp: epochMillis})
+	return b.Build()
+}
+
 func TestPrepareRefuses(t *testing.T) {
 	good := batchOf(3)
 	limits := anything()
@@ -63,12 +71,6 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	attribute := func(bits byte) []byte {
 		return changed(good, func(b record.Batch) { b[22] |= bits })
-	}
-	compressedGood := func(codec record.Codec) []byte {
-		var b record.Builder
-		b.SetCodec(codec)
-		b.Append(&record.Record{Timestamp: epochMillis})
-		return b.Build()
 	}
 	for _, c := range []struct {
 		name   string
@@ -85,20 +87,27 @@ func TestPrepareRefuses(t *testing.T) {
 		{"length absurd", field(8, 48), limits, record.ErrCorrupt},
 		{"length negative", field(8, -5), limits, record.ErrCorrupt},
 		{"1 base offset", field(4, 1), limits, record.ErrInvalid},
-		{"2 max.message.bytes", good, limit(func(l *record.Limits) { l.MaxMessageBytes = len(good) - 1 }), record.ErrTooLarge},
+		{"2 max.message.bytes", good,
+			limit(func(l *record.Limits) { l.MaxMessageBytes = len(good) - 1 }), record.ErrTooLarge},
 		{"3 checksum", append(clone(good[:len(good)-1]), 'x'), limits, record.ErrCorrupt},
-		{"4 segment.bytes", good, limit(func(l *record.Limits) { l.SegmentBytes = len(good) - 1 }), record.ErrSegmentTooSmall},
+		{"4 segment.bytes", good,
+			limit(func(l *record.Limits) { l.SegmentBytes = len(good) - 1 }), record.ErrSegmentTooSmall},
 		{"5 last offset delta negative", field(23, -1), limits, record.ErrInvalid},
-		{"5 no records", changed(good[:61], func(b record.Batch) { put32(b, 8, 49); put32(b, 57, 0) }), limits, record.ErrInvalid},
+		{"5 no records",
+			changed(good[:61], func(b record.Batch) { put32(b, 8, 49); put32(b, 57, 0) }),
+			limits, record.ErrInvalid},
 		{"5 records negative", field(57, -3), limits, record.ErrInvalid},
 		{"5 fewer records than offsets", field(57, 2), limits, record.ErrInvalid},
 		{"5 more records than offsets", field(57, 4), limits, record.ErrInvalid},
-		{"5 wrap of count and delta", changed(good, func(b record.Batch) { put32(b, 57, math.MinInt32); put32(b, 23, math.MaxInt32) }),
-			limits, record.ErrInvalid},
+		{"5 wrap of count and delta", changed(good, func(b record.Batch) {
+			put32(b, 57, math.MinInt32)
+			put32(b, 23, math.MaxInt32)
+		}), limits, record.ErrInvalid},
 		{"6 control", attribute(0x20), limits, record.ErrInvalid},
 		{"6 delete horizon", attribute(0x40), limits, record.ErrInvalid},
-		{"7 producer without sequence", changed(good, func(b record.Batch) { b.SetProducer(0, 0, -1) }), limits, record.ErrInvalid},
-		{"8 zstd not allowed", compressedGood(record.Zstd), limit(func(l *record.Limits) { l.ZstdAllowed = false }),
+		{"7 producer without sequence", changed(good, func(b record.Batch) { b.SetProducer(0, 0, -1) }),
+			limits, record.ErrInvalid},
+		{"8 zstd not allowed", small(record.Zstd), limit(func(l *record.Limits) { l.ZstdAllowed = false }),
 			record.ErrUnsupportedCodec},
 		{"8 codec 5", attribute(5), limits, record.ErrUnsupportedCodec},
 		{"8 codec 7", attribute(7), limits, record.ErrUnsupportedCodec},
@@ -106,7 +115,8 @@ func TestPrepareRefuses(t *testing.T) {
 		{"10 one record, two claimed", rawBatch(2, 0, encodeRecord(0, 0, nil)), limits, record.ErrInvalid},
 		{"13 LogAppendTime from the client", attribute(0x08),
 			limit(func(l *record.Limits) { l.TimestampType = record.LogAppendTime }), record.ErrTimestamp},
-		{"expands too far", compressedGood(record.Gzip), limit(func(l *record.Limits) { l.MaxExpandedBytes = 5 }), record.ErrTooLarge},
+		{"expands too far", small(record.Gzip),
+			limit(func(l *record.Limits) { l.MaxExpandedBytes = 5 }), record.ErrTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := refusal(t, c.buf, c.limits)
@@ -350,7 +360,8 @@ func TestPrepareRecompresses(t *testing.T) {
 			}
 		}
 		l.Codecs = codecs
-		l.Compression = rapid.SampledFrom([]string{"", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}).Draw(t, "setting")
+		settings := []string{"", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
+		l.Compression = rapid.SampledFrom(settings).Draw(t, "setting")
 		want := sent
 		if l.Compression != "" && l.Compression != "producer" {
 			want, _ = record.ParseCodec(l.Compression)

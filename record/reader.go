@@ -42,7 +42,7 @@ func (r *Reader) Reset(b Batch, maxBytes int) {
 	if r.logTime {
 		r.baseTs = b.MaxTimestamp()
 	}
-	if b.Codec() == None {
+	if b.Codec() == None || len(b) == HeaderSize {
 		r.rest = b.Payload()
 		return
 	}
