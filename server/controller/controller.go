@@ -8,11 +8,15 @@ package controller
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/server/metadata"
@@ -23,16 +27,20 @@ import (
 type Config struct {
 	Machine *metadata.Machine
 	Quorum  quorum.Quorum
-	// Rand supplies topic ids and placement; the controller alone uses it from then on.
+	// Rand supplies ids and placement; the controller alone uses it from then on.
 	Rand *rand.Rand
 	// Limits bounds the metadata; the zero value means metadata.DefaultLimits.
 	Limits metadata.Limits
+	// Logger gets a line for each change; nil is none.
 	Logger *slog.Logger
 }
 
 // Controller is a kmsg.Requestor for the keys that change the cluster.
 type Controller struct {
-	config Config
+	machine *metadata.Machine
+	quorum  quorum.Quorum
+	limits  metadata.Limits
+	logger  *slog.Logger
 
 	mu   sync.Mutex
 	rand *rand.Rand // guarded by mu
@@ -43,7 +51,10 @@ func New(c Config) *Controller {
 	if c.Limits == (metadata.Limits{}) {
 		c.Limits = metadata.DefaultLimits()
 	}
-	return &Controller{config: c, rand: c.Rand}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{machine: c.Machine, quorum: c.Quorum, limits: c.Limits, logger: c.Logger, rand: c.Rand}
 }
 
 // Keys returns the request keys that Request answers.
@@ -56,23 +67,192 @@ func Keys() []kmsg.Key {
 
 // Request answers one request. An error means that there is no answer: the outcome is unknown.
 func (c *Controller) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	return nil, fmt.Errorf("controller: no handler for %s", kmsg.NameForKey(r.Key()))
+	switch r := r.(type) {
+	case *kmsg.CreateTopicsRequest:
+		return answer(c.handleCreateTopics(ctx, r))
+	case *kmsg.DeleteTopicsRequest:
+		return answer(c.handleDeleteTopics(ctx, r))
+	case *kmsg.CreatePartitionsRequest:
+		return answer(c.handleCreatePartitions(ctx, r))
+	case *kmsg.IncrementalAlterConfigsRequest:
+		return answer(c.handleIncrementalAlterConfigs(ctx, r))
+	case *kmsg.BrokerRegistrationRequest:
+		return answer(c.handleBrokerRegistration(ctx, r))
+	case *kmsg.AllocateProducerIDsRequest:
+		return answer(c.handleAllocateProducerIDs(ctx, r))
+	default:
+		return nil, fmt.Errorf("controller: no handler for %s", kmsg.NameForKey(r.Key()))
+	}
 }
 
-// Registration is what a broker tells of itself when it starts.
-type Registration struct {
-	// ClusterID is the cluster that the broker's data is of; empty when it has none yet.
-	ClusterID   string
-	ID          int32
-	Incarnation [16]byte // random for every start
-	Endpoints   []metadata.Endpoint
-	Rack        string
-	// PreviousEpoch is the epoch of the run that ended cleanly before this one, or -1.
-	PreviousEpoch int64
+// answer makes no answer nil, which a typed nil pointer in an interface would not be.
+func answer[R kmsg.Response](r R, err error) (kmsg.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-// RegisterBroker registers a broker of this cluster and returns its epoch. A refusal is a *kerr.Error
-// wrapped with what to do.
-func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (int64, error) {
-	return 0, fmt.Errorf("controller: register broker %d", r.ID)
+// plan is a request on its way to a command and back.
+type plan struct {
+	// answers has one entry for each entry of the response. Entries that fail before the command
+	// is made are filled in at once.
+	answers []metadata.Item
+	// entries holds the response entry of each item of the command.
+	entries []int
+	// done says in words what happened to an item that succeeded, for the log.
+	done string
+	// command makes the command of those items, by their place in entries.
+	command      func(items []int) metadata.Command
+	timeout      time.Duration // 0: none
+	validateOnly bool
+}
+
+// add makes a response entry; a refused one has no item in the command.
+func (p *plan) add(answer metadata.Item) {
+	if answer.Code == 0 {
+		p.entries = append(p.entries, len(p.answers))
+	}
+	p.answers = append(p.answers, answer)
+}
+
+// refuseAll answers every entry alike.
+func (p *plan) refuseAll(answer metadata.Item) {
+	for i := range p.answers {
+		p.answers[i] = answer
+	}
+}
+
+// run answers the entries of the plan. Items that would fail or alter nothing as things are now go
+// into no command, so the log holds changes only; what is left can fail just by a race.
+func (c *Controller) run(ctx context.Context, p *plan) error {
+	if !c.quorum.IsLeader() {
+		p.refuseAll(notController(c.quorum.Leader()))
+		return nil
+	}
+	if len(p.entries) == 0 {
+		return nil
+	}
+	all := make([]int, len(p.entries))
+	for i := range all {
+		all[i] = i
+	}
+	r := c.machine.Image().Evaluate(p.command(all))
+	var good []int
+	for i, item := range r.Items {
+		p.answers[p.entries[i]] = item
+		if item.Code == 0 {
+			good = append(good, i)
+		}
+	}
+	if p.validateOnly || !r.Changed {
+		return nil
+	}
+	r, refusal, err := c.propose(ctx, p.command(good), p.timeout)
+	if err != nil {
+		return err
+	}
+	for i, item := range good {
+		if refusal.Code != 0 {
+			p.answers[p.entries[item]] = refusal
+			continue
+		}
+		p.answers[p.entries[item]] = r.Items[i]
+		if r.Items[i].Code == 0 {
+			c.logChange(p.done, r.Items[i].Topic)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) logChange(what string, topic *metadata.Topic) {
+	if topic == nil {
+		c.logger.Info(what)
+		return
+	}
+	c.logger.Info(what, "topic", topic.Name, "partitions", len(topic.Partitions))
+}
+
+// propose has a command agreed on and applied here. The refusal says why that did not happen or is not
+// known, in Kafka's words; an error means that the caller is not there any more or this node is at
+// its end.
+func (c *Controller) propose(
+	ctx context.Context, command metadata.Command, timeout time.Duration,
+) (metadata.Result, metadata.Item, error) {
+	entry, err := metadata.Encode(command)
+	if err != nil {
+		return metadata.Result{}, metadata.Item{}, err
+	}
+	limited := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	r, _, err := c.quorum.Propose(limited, entry)
+	switch {
+	case err == nil:
+		return r, metadata.Item{}, nil
+	case ctx.Err() != nil:
+		return r, metadata.Item{}, ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return r, refuse(kerr.RequestTimedOut, "the cluster did not agree within %v: the change may still happen", timeout), nil
+	case errors.Is(err, quorum.ErrNotLeader):
+		return r, notController(c.quorum.Leader()), nil
+	case errors.Is(err, quorum.ErrBusy):
+		return r, refuse(kerr.RequestTimedOut, "too many changes of the cluster at once: nothing was done, try again"), nil
+	case errors.Is(err, quorum.ErrTooLarge):
+		return r, refuse(kerr.PolicyViolation, "the request is too large for one change: %v: split it", err), nil
+	case errors.Is(err, quorum.ErrOffline):
+		return r, refuse(kerr.KafkaStorageError, "%v: repair the disk of the controller and start it anew", err), nil
+	default:
+		return r, metadata.Item{}, err
+	}
+}
+
+func notController(leader int32) metadata.Item {
+	if leader < 0 {
+		return refuse(kerr.NotController, "this node is not the controller, and none is known: try again")
+	}
+	return refuse(kerr.NotController, "this node is not the controller: node %d is", leader)
+}
+
+func refuse(e *kerr.Error, format string, args ...any) metadata.Item {
+	return metadata.Item{Code: e.Code, Message: fmt.Sprintf(format, args...)}
+}
+
+// message is the text of a response's error field.
+func message(item metadata.Item) *string {
+	if item.Code == 0 {
+		return nil
+	}
+	return &item.Message
+}
+
+func timeout(millis int32) time.Duration { return time.Duration(max(millis, 0)) * time.Millisecond }
+
+// newUUID returns a random id that Kafka allows.
+func (c *Controller) newUUID() metadata.UUID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		var random [16]byte
+		binary.BigEndian.PutUint64(random[:8], c.rand.Uint64())
+		binary.BigEndian.PutUint64(random[8:], c.rand.Uint64())
+		if id, ok := metadata.MakeUUID(random); ok {
+			return id
+		}
+	}
+}
+
+// duplicates returns what is in the list more than once.
+func duplicates[K comparable](list []K) map[K]bool {
+	seen, twice := make(map[K]bool, len(list)), make(map[K]bool)
+	for _, k := range list {
+		if seen[k] {
+			twice[k] = true
+		}
+		seen[k] = true
+	}
+	return twice
 }

@@ -214,3 +214,38 @@ func (e *editor) agreedLong(name string, configs map[string]string) int64 {
 	v, _ := key.parse(text)
 	return v.num
 }
+
+// FillBases fills in the bases of the operations that need one, for whoever proposes them: the value
+// that applies where the resource sets none.
+func (m *Image) FillBases(r *AlterResource) {
+	table, layers := m.node.schema.Broker, m.node.layers[1:] // below a broker's own: the default of all, the static
+	switch {
+	case r.Type == TopicResource:
+		table = m.node.schema.Topic
+	case r.Name == "":
+		layers = m.node.layers[2:]
+	}
+	for i := range r.Operations {
+		op := &r.Operations[i]
+		key := table.Key(op.Name)
+		if key == nil || op.Op == OpDelete || key.Type != kmsg.ConfigTypeList && !key.pool {
+			continue
+		}
+		op.Base = baseValue(key, layers)
+	}
+}
+
+func baseValue(key *ConfigKey, layers []layer) string {
+	names := []Synonym{{key.Name, 1}}
+	if len(key.Synonyms) > 0 {
+		names = key.Synonyms
+	}
+	for _, l := range layers {
+		for _, s := range names {
+			if text, ok := l.values[s.Name]; ok {
+				return s.convert(text)
+			}
+		}
+	}
+	return key.Default
+}

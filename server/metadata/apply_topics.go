@@ -198,3 +198,13 @@ func (e *editor) createPartitions(n *MorePartitions, limits Limits) Item {
 	e.next.partitions += len(n.Added)
 	return Item{Topic: now}
 }
+
+// CheckNewTopic answers why no topic of that name with those overrides can be created now, whatever
+// its partitions.
+func (m *Image) CheckNewTopic(name string, configs map[string]string) Item {
+	e := &editor{next: *m, topics: editIndex(m.topics)}
+	if item := e.checkNewTopicName(name); item.Code != 0 {
+		return item
+	}
+	return e.checkTopicConfigs(configs)
+}

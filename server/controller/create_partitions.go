@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/metadata"
+)
+
+// handleCreatePartitions raises topics to a number of partitions. Keys may move to other partitions;
+// that is the clients' affair. A topic that is named twice is refused and answered once.
+func (c *Controller) handleCreatePartitions(
+	ctx context.Context, r *kmsg.CreatePartitionsRequest,
+) (*kmsg.CreatePartitionsResponse, error) {
+	names := make([]string, len(r.Topics))
+	for i := range r.Topics {
+		names[i] = r.Topics[i].Topic
+	}
+	twice, done := duplicates(names), make(map[string]bool)
+	p := plan{done: "partitions added", timeout: timeout(r.TimeoutMillis), validateOnly: r.ValidateOnly}
+	image := c.machine.Image()
+	var answered []string
+	var topics []metadata.MorePartitions
+	for i := range r.Topics {
+		name := r.Topics[i].Topic
+		if done[name] {
+			continue
+		}
+		done[name] = twice[name]
+		answered = append(answered, name)
+		if twice[name] {
+			p.add(refuse(kerr.InvalidRequest, "topic %q is in the request more than once", name))
+			continue
+		}
+		more, refusal := c.morePartitions(image, &r.Topics[i])
+		p.add(refusal)
+		if refusal.Code == 0 {
+			topics = append(topics, more)
+		}
+	}
+	p.command = func(items []int) metadata.Command {
+		return &metadata.CreatePartitions{Topics: pick(topics, items), Limits: c.limits}
+	}
+	if err := c.run(ctx, &p); err != nil {
+		return nil, err
+	}
+	resp := r.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	for i, name := range answered {
+		t := kmsg.NewCreatePartitionsResponseTopic()
+		t.Topic, t.ErrorCode, t.ErrorMessage = name, p.answers[i].Code, message(p.answers[i])
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp, nil
+}
+
+// morePartitions chooses the replicas of the partitions to add, unless the request does. Whether the
+// topic exists and the number grows is the metadata's to say.
+func (c *Controller) morePartitions(
+	image *metadata.Image, r *kmsg.CreatePartitionsRequestTopic,
+) (metadata.MorePartitions, metadata.Item) {
+	more := metadata.MorePartitions{Name: r.Topic, Count: r.Count}
+	topic := image.Topic(r.Topic)
+	if topic == nil || int(r.Count) <= len(topic.Partitions) {
+		return more, metadata.Item{}
+	}
+	if r.Assignment != nil {
+		for _, a := range r.Assignment {
+			more.Added = append(more.Added, a.Replicas)
+		}
+		return more, metadata.Item{}
+	}
+	if int(r.Count) > c.limits.TopicPartitions {
+		return more, refuse(kerr.PolicyViolation, "topic %s cannot get %d partitions: a topic may have at most %d",
+			r.Topic, r.Count, c.limits.TopicPartitions)
+	}
+	var refusal metadata.Item
+	more.Added, refusal = c.place(image, r.Topic, int(r.Count)-len(topic.Partitions), topic.ReplicationFactor())
+	return more, refusal
+}

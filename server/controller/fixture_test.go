@@ -1,0 +1,132 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/controller"
+	"millrace/server/metadata"
+	"millrace/server/quorum"
+)
+
+// alone is a quorum that agrees with itself at once. fail, when set, answers proposals instead; before
+// is called before each.
+type alone struct {
+	machine   *metadata.Machine
+	index     uint64
+	follower  bool
+	fail      error
+	before    func()
+	proposals int
+}
+
+func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, uint64, error) {
+	q.proposals++
+	if q.before != nil {
+		q.before()
+	}
+	if errors.Is(q.fail, context.DeadlineExceeded) {
+		<-ctx.Done()
+		return metadata.Result{}, 0, ctx.Err()
+	}
+	if q.fail != nil {
+		return metadata.Result{}, 0, q.fail
+	}
+	q.index++
+	r, err := q.machine.Apply(q.index, command)
+	return r, q.index, err
+}
+
+func (q *alone) IsLeader() bool                    { return !q.follower }
+func (q *alone) Leader() int32                     { return 7 }
+func (q *alone) Barrier(ctx context.Context) error { return nil }
+func (q *alone) Close() error                      { return nil }
+
+var _ quorum.Quorum = (*alone)(nil)
+
+// cluster is a controller with its metadata.
+type cluster struct {
+	*controller.Controller
+	machine *metadata.Machine
+	quorum  *alone
+}
+
+func newCluster(t testing.TB, brokers int, static map[string]string) *cluster {
+	t.Helper()
+	return newLimitedCluster(t, brokers, static, metadata.Limits{})
+}
+
+func newLimitedCluster(t testing.TB, brokers int, static map[string]string, limits metadata.Limits) *cluster {
+	t.Helper()
+	m, err := metadata.NewMachine(metadata.Options{NodeID: 1, Static: static})
+	require.NoError(t, err)
+	q := &alone{machine: m}
+	c := controller.New(controller.Config{Machine: m, Quorum: q, Limits: limits, Rand: rand.New(rand.NewPCG(1, 2))})
+	for id := range brokers {
+		_, err := c.RegisterBroker(t.Context(), controller.Registration{
+			ID: int32(id + 1), Incarnation: [16]byte{byte(id + 1)}, PreviousEpoch: -1,
+		})
+		require.NoError(t, err)
+	}
+	return &cluster{c, m, q}
+}
+
+// newTopic is a request for a topic with so many partitions and replicas, and settings in pairs.
+func newTopic(name string, partitions int32, factor int16, configs ...string) kmsg.CreateTopicsRequestTopic {
+	t := kmsg.NewCreateTopicsRequestTopic()
+	t.Topic, t.NumPartitions, t.ReplicationFactor = name, partitions, factor
+	for i := 0; i < len(configs); i += 2 {
+		c := kmsg.NewCreateTopicsRequestTopicConfig()
+		c.Name, c.Value = configs[i], &configs[i+1]
+		t.Configs = append(t.Configs, c)
+	}
+	return t
+}
+
+// assigned is a request for a topic with a manual assignment: partition, then its replicas.
+func assigned(name string, assignment ...[]int32) kmsg.CreateTopicsRequestTopic {
+	t := newTopic(name, -1, -1)
+	for _, a := range assignment {
+		ra := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		ra.Partition, ra.Replicas = a[0], a[1:]
+		t.ReplicaAssignment = append(t.ReplicaAssignment, ra)
+	}
+	return t
+}
+
+func (c *cluster) create(t testing.TB, topics ...kmsg.CreateTopicsRequestTopic) []kmsg.CreateTopicsResponseTopic {
+	t.Helper()
+	r := kmsg.NewPtrCreateTopicsRequest()
+	r.Topics = topics
+	resp, err := r.RequestWith(t.Context(), c)
+	require.NoError(t, err)
+	return resp.Topics
+}
+
+// mustCreate creates one topic.
+func (c *cluster) mustCreate(t testing.TB, topic kmsg.CreateTopicsRequestTopic) kmsg.CreateTopicsResponseTopic {
+	t.Helper()
+	answers := c.create(t, topic)
+	require.Len(t, answers, 1)
+	requireCode(t, nil, answers[0].ErrorCode, answers[0].ErrorMessage)
+	return answers[0]
+}
+
+// requireCode checks an answer, and that a refusal says why.
+func requireCode(t testing.TB, want *kerr.Error, code int16, message *string) {
+	t.Helper()
+	if want == nil {
+		require.Zero(t, code, "%v", message)
+		require.Nil(t, message)
+		return
+	}
+	require.Equal(t, want.Message, kerr.TypedErrorForCode(code).Message)
+	require.NotNil(t, message)
+	require.NotEmpty(t, *message)
+}
