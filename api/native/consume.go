@@ -1,0 +1,300 @@
+package native
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"millrace/api"
+	"millrace/client"
+	"millrace/record"
+)
+
+// The representations of a read.
+const (
+	typeJSON       = "application/json"
+	typeLines      = "application/x-ndjson"
+	typeEvents     = "text/event-stream"
+	typeCloudBatch = "application/cloudevents-batch+json"
+	typeBatches    = "application/vnd.apache.kafka.recordbatch"
+)
+
+// Bounds of how answers are written.
+const (
+	writeTimeout  = 10 * time.Second
+	leastRate     = 64 << 10 // bytes a second that a reader must take of a long answer, beyond writeTimeout
+	unguardedSize = 4 << 10  // what fits any socket buffer needs no deadline
+	idleScratches = 64
+	keptScratch   = 2 << 20 // a scratch that served more than this is not kept
+	idleExpanders = 8
+)
+
+// Consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; Close ends
+// them. It is safe for concurrent use.
+type Consumer struct {
+	edge   *api.Edge
+	client *client.Client
+	tails  *tails
+	codecs *record.Codecs
+
+	// scratches is a free list: explicit, so that the memory stays warm, and bounded by its capacity.
+	scratches chan *scratch
+}
+
+// scratch is what one read works with.
+type scratch struct {
+	scanner scanner
+	json    jsonEncoder
+	events  eventEncoder
+	text    []byte
+}
+
+// NewConsumer makes a Consumer. It does no I/O.
+func NewConsumer(edge *api.Edge, c *client.Client) *Consumer {
+	k := &Consumer{
+		edge: edge, client: c, codecs: record.NewCodecs(idleExpanders), scratches: make(chan *scratch, idleScratches),
+	}
+	k.tails = newTails(k)
+	return k
+}
+
+// Routes adds the operations to a router.
+func (k *Consumer) Routes(r chi.Router) {
+	r.Get("/v1/topics/{topic}/records", k.readTopic)
+	r.Get("/v1/topics/{topic}/partitions/{partition}/records", k.readPartition)
+}
+
+// Close ends all live streams and returns when nothing of them runs any more. Reads in progress are not its concern:
+// they end with their requests.
+func (k *Consumer) Close() { k.tails.close() }
+
+func (k *Consumer) readTopic(w http.ResponseWriter, r *http.Request) {
+	k.serve(w, r, allPartitions, nil)
+}
+
+func (k *Consumer) readPartition(w http.ResponseWriter, r *http.Request) {
+	v := api.PathParam(r, "partition")
+	n, err := parseDecimal(v)
+	if err != nil || n > math.MaxInt32 {
+		k.serve(w, r, 0, api.Refuse(api.InvalidParameter, "partition %.20q: want a number from 0", v))
+		return
+	}
+	k.serve(w, r, int32(n), nil)
+}
+
+func (k *Consumer) serve(w http.ResponseWriter, r *http.Request, partition int32, err error) {
+	if err == nil {
+		err = k.read(w, r, partition)
+	}
+	if err != nil {
+		k.edge.Fail(w, r, err)
+	}
+}
+
+// read answers one read. An error means that nothing was written yet.
+func (k *Consumer) read(w http.ResponseWriter, r *http.Request, partition int32) error {
+	form := api.Negotiate(r.Header, typeJSON, typeLines, typeEvents, typeCloudBatch, typeBatches)
+	if form == "" {
+		return api.Refuse(api.NotAcceptable, "records come as %s, %s, %s, %s or %s", typeJSON, typeLines, typeEvents,
+			typeCloudBatch, typeBatches)
+	}
+	q, err := parseReadQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		p, err := parsePosition(id)
+		if err != nil {
+			return api.Refuse(api.InvalidParameter, "Last-Event-ID: %v", err)
+		}
+		q.origin = origin{kind: originPosition, position: p}
+	}
+	topic, err := k.client.Topic(r.Context(), api.PathParam(r, "topic"), client.Refuse)
+	if err != nil {
+		return err
+	}
+	if partition != allPartitions {
+		if err := topic.Has(partition); err != nil {
+			return err
+		}
+	}
+	if form == typeEvents {
+		return k.tail(w, r, topic, partition, &q)
+	}
+	if q.wait > 0 {
+		done, err := k.edge.OpenStream()
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	w.Header()["Vary"] = []string{"Accept"}
+	if form == typeBatches {
+		return k.readBatches(w, r, topic, partition, &q)
+	}
+	return k.readPage(w, r, &page{topic: topic, partition: partition, query: &q, form: form, arena: k.edge.Arena})
+}
+
+// readPage answers with one page of records in a form of JSON.
+func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
+	if p.places, err = start(r.Context(), k.client, p.topic, p.partition, p.query); err != nil {
+		return err
+	}
+	s := k.takeScratch()
+	defer func() { k.keepScratch(s, p.bytes) }()
+	p.out.arena = k.edge.Arena()
+	defer p.out.arena.Free()
+	p.begin(s)
+	if err := p.read(r.Context(), k.client, &s.scanner); err != nil {
+		return err
+	}
+	p.end(s)
+	return p.write(w, r)
+}
+
+func (k *Consumer) takeScratch() *scratch {
+	select {
+	case s := <-k.scratches:
+		return s
+	default:
+		return &scratch{scanner: scanner{reader: record.Reader{Codecs: k.codecs}}}
+	}
+}
+
+// keepScratch takes back a scratch that expanded about so many bytes.
+func (k *Consumer) keepScratch(s *scratch, bytes int) {
+	if bytes > keptScratch {
+		return
+	}
+	select {
+	case k.scratches <- s:
+	default:
+	}
+}
+
+// begin sets the page up for its form.
+func (p *page) begin(s *scratch) {
+	switch p.form {
+	case typeCloudBatch:
+		s.events.topic = p.topic.Name
+		p.append, p.between = s.events.append, ","
+		p.out.reserve(1)
+		p.out.buf = append(p.out.buf, '[')
+	case typeLines:
+		s.json.key, s.json.value, s.json.lines = p.query.key, p.query.value, true
+		p.append, p.after = s.json.append, "\n"
+	default:
+		s.json.key, s.json.value, s.json.lines = p.query.key, p.query.value, false
+		p.append, p.between = s.json.append, ","
+		p.out.reserve(minOutputBuffer)
+		p.out.buf = append(p.out.buf, `{"records":[`...)
+	}
+}
+
+// end closes what begin opened.
+func (p *page) end(s *scratch) {
+	s.text = p.position().append(s.text[:0])
+	p.next = string(s.text)
+	switch p.form {
+	case typeCloudBatch:
+		p.out.buf = append(p.out.buf, ']')
+	case typeJSON:
+		b := append(p.out.buf, `],"next":"`...)
+		b = append(b, p.next...)
+		b = append(b, `","high_watermarks":{`...)
+		for i := range p.places {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, '"')
+			b = strconv.AppendInt(b, int64(p.places[i].partition), 10)
+			b = append(b, `":`...)
+			b = strconv.AppendInt(b, p.places[i].highWatermark, 10)
+		}
+		p.out.buf = append(b, '}', '}')
+	}
+}
+
+// write sends the page. Once it writes, its error is nil: a client that has gone needs no answer.
+func (p *page) write(w http.ResponseWriter, r *http.Request) error {
+	h := w.Header()
+	h["Next"] = []string{p.next}
+	h["Link"] = []string{nextLink(r, p.next)}
+	if len(p.places) == 1 {
+		setPlaceHeaders(h, &p.places[0])
+	}
+	if p.sealed() {
+		tag := `W/"` + strconv.FormatUint(p.hash, 36) + `"`
+		if sealAnswer(h, r, p.query, tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	} else {
+		h["Cache-Control"] = []string{"no-store"}
+	}
+	h["Content-Type"] = []string{p.form}
+	writeBody(w, p.out.buf)
+	return nil
+}
+
+// setPlaceHeaders tells where a read of one partition ended, for forms whose body has no room for it.
+func setPlaceHeaders(h http.Header, at *place) {
+	h["Next-Offset"] = []string{strconv.FormatInt(at.next, 10)}
+	h["High-Watermark"] = []string{strconv.FormatInt(at.highWatermark, 10)}
+}
+
+// nextLink is the address of the page after the one that r asked for, as a Link header.
+func nextLink(r *http.Request, next string) string {
+	link := make([]byte, 0, len(r.URL.Path)+len(r.URL.RawQuery)+len(next)+32)
+	link = append(link, '<')
+	link = append(link, r.URL.EscapedPath()...)
+	link = append(link, "?from="...)
+	link = append(link, next...)
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		switch name, _, _ := strings.Cut(pair, "="); name {
+		case "", "offset", "timestamp", "from":
+		default:
+			link = append(link, '&')
+			link = append(link, pair...)
+		}
+	}
+	return string(append(link, `>; rel="next"`...))
+}
+
+// sealAnswer sets the headers of an answer that will be the same again, and says whether the client has it already.
+// What begins at a fixed place may be used without asking for a while; elsewhere the place must be looked up anew.
+func sealAnswer(h http.Header, r *http.Request, q *readQuery, tag string) (known bool) {
+	h["Etag"] = []string{tag}
+	if q.origin.kind == originOffset || q.origin.kind == originPosition {
+		h["Cache-Control"] = []string{"private, max-age=60"}
+	} else {
+		h["Cache-Control"] = []string{"private, no-cache"}
+	}
+	for _, v := range r.Header["If-None-Match"] {
+		for one := range strings.SplitSeq(v, ",") {
+			one = strings.TrimSpace(one)
+			if one == "*" || strings.TrimPrefix(one, "W/") == strings.TrimPrefix(tag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// writeBody sends a whole body in one write, under a deadline that a reader of some pace meets.
+func writeBody(w http.ResponseWriter, body []byte) {
+	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if len(body) <= unguardedSize {
+		_, _ = w.Write(body)
+		return
+	}
+	rc := http.NewResponseController(w)
+	allowed := writeTimeout + time.Duration(len(body)/leastRate)*time.Second
+	_ = rc.SetWriteDeadline(time.Now().Add(allowed)) // a writer without deadlines is one in a test
+	_, _ = w.Write(body)
+	_ = rc.SetWriteDeadline(time.Time{}) // the next request on the connection has its own
+}

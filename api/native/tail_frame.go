@@ -1,0 +1,144 @@
+package native
+
+import (
+	"slices"
+	"strconv"
+
+	"millrace/client"
+	"millrace/record"
+)
+
+// A frame is a run of whole server-sent events, framed as one chunk of HTTP/1.1's chunked coding so that the same
+// bytes go to every connection:
+//
+//	+--------------+------+--------+------+
+//	| size, 6 hex  | CRLF | events | CRLF |
+//	+--------------+------+--------+------+
+//
+// A sealed frame is never changed.
+type frame []byte
+
+const (
+	frameHead  = 8
+	frameTail  = 2
+	sizeDigits = 6 // of hex: a frame has less than 16 MiB, or is split below that
+	lastChunk  = "0\r\n\r\n"
+)
+
+// newFrame starts a frame in the memory of buf.
+func newFrame(buf []byte) []byte { return append(buf[:0], "000000\r\n"...) }
+
+// sealFrame ends the frame that newFrame began.
+func sealFrame(b []byte) frame {
+	const hex = "0123456789abcdef"
+	n := len(b) - frameHead
+	for i := sizeDigits - 1; i >= 0; i-- {
+		b[i] = hex[n&15]
+		n >>= 4
+	}
+	return append(b, '\r', '\n')
+}
+
+// events are the frame without the chunk around it.
+func (f frame) events() []byte { return f[frameHead : len(f)-frameTail] }
+
+// commentFrame keeps idle connections open.
+func commentFrame() frame { return sealFrame(append(newFrame(nil), ": keep-alive\n\n"...)) }
+
+// eventWriter turns fetched records into frames of events. The id of each event is the position after its record.
+type eventWriter struct {
+	json    jsonEncoder
+	key     hubKey
+	tag     string
+	offsets []int64 // after what was written; its own
+
+	open   []byte  // the frame in the making, nil if there is none
+	spare  []byte  // memory for the next one
+	frames []frame // sealed
+
+	size  int       // bytes written
+	after [][]int64 // offsets behind each of frames
+
+	before, behind []byte // what goes around the offset that the event in hand moves
+}
+
+// newEventWriter makes a writer that goes on from offsets, of which there shall be at least count.
+func newEventWriter(key hubKey, offsets []int64, count int, spare []byte) *eventWriter {
+	e := &eventWriter{
+		json: jsonEncoder{key: key.key, value: key.value, lines: true}, key: key, tag: topicTag(key.id),
+		offsets: make([]int64, max(len(offsets), count)), spare: spare,
+	}
+	copy(e.offsets, offsets)
+	return e
+}
+
+// write adds the records of a fetch that lie below an offset bound, as far as there is room for them. i is the index
+// of its partition.
+func (e *eventWriter) write(s *scanner, i int, f *client.FetchResult, bound int64) error {
+	e.surround(i)
+	next, err := s.scan(segment{f.Batches, e.offsets[i], bound, f.Aborted}, func(r *record.Record) bool {
+		if e.size > roundBytes {
+			return false
+		}
+		e.offsets[i] = r.Offset + 1
+		e.event(f.Partition, r)
+		return true
+	})
+	e.offsets[i] = next
+	return err
+}
+
+// surround prepares the parts of a written position that stay the same while only offset i moves.
+func (e *eventWriter) surround(i int) {
+	e.before, e.behind = append(e.before[:0], "id: "...), e.behind[:0]
+	if e.key.partition != allPartitions {
+		e.before = strconv.AppendInt(e.before, int64(e.key.partition), 10)
+		e.before = append(e.before, ':')
+	}
+	for _, o := range e.offsets[:i] {
+		e.before = strconv.AppendInt(e.before, o, 10)
+		e.before = append(e.before, ',')
+	}
+	for _, o := range e.offsets[i+1:] {
+		e.behind = append(e.behind, ',')
+		e.behind = strconv.AppendInt(e.behind, o, 10)
+	}
+	if e.tag != "" {
+		e.behind = append(e.behind, '~')
+		e.behind = append(e.behind, e.tag...)
+	}
+	e.behind = append(e.behind, "\ndata: "...)
+}
+
+func (e *eventWriter) event(partition int32, r *record.Record) {
+	if e.open == nil {
+		e.open = newFrame(e.spare)
+		e.spare = nil
+	}
+	start := len(e.open)
+	b := append(e.open, e.before...)
+	b = strconv.AppendInt(b, r.Offset+1, 10)
+	b = append(b, e.behind...)
+	b = e.json.append(b, partition, r)
+	e.open = append(b, '\n', '\n')
+	e.size += len(e.open) - start
+	if len(e.open) > frameBytes {
+		e.cut()
+	}
+}
+
+// cut ends the frame in the making.
+func (e *eventWriter) cut() {
+	if e.open == nil {
+		return
+	}
+	e.frames = append(e.frames, sealFrame(e.open))
+	e.after = append(e.after, slices.Clone(e.offsets))
+	e.open = nil
+}
+
+// finish returns the frames.
+func (e *eventWriter) finish() []frame {
+	e.cut()
+	return e.frames
+}

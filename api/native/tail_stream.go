@@ -1,0 +1,250 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/api"
+	"millrace/client"
+	"millrace/record"
+)
+
+// A stream is one reader of a topic's live records. It is owned by its goroutine, or by its hub while it is a member.
+//
+// Invariant: what was sent are exactly the records from where the stream started up to offsets. While synced, these
+// are also the offsets of the hub before its frame number seq.
+type stream struct {
+	hub   *hub
+	topic *client.Topic // as of when the stream was opened
+	sink  sink
+	done  func() // gives back the stream's place among all streams
+
+	offsets []int64 // by partition, in the order of the hub's; shared with the hub, replaced but never changed
+	seq     uint64
+	synced  bool
+	fresh   bool      // nothing was fetched yet: where the stream starts may be outside the log
+	stuck   time.Time // since when fetches bring nothing although there is more; zero if they do
+
+	kick chan struct{} // wakes the stream's goroutine, nil while it is a member
+	rest []frame       // of a member that could not take all: what it did not
+	dead bool          // of a member whose connection failed
+}
+
+// preface begins every stream: how soon to come back, and from where if nothing arrives before that.
+func (s *stream) preface() frame {
+	b := append(newFrame(nil), "retry: 2000\nid: "...)
+	p := position{partition: s.hub.key.partition, offsets: s.offsets, tag: topicTag(s.hub.key.id)}
+	b = p.append(b)
+	return sealFrame(append(b, '\n', '\n'))
+}
+
+// pace says what a stream does after a step.
+type pace uint8
+
+const (
+	goOn    pace = iota // there may be more at once
+	waitHub             // the hub will tell
+	waitBit             // the cluster could not answer: try again soon
+)
+
+// run sends the frames, and then what comes, until the stream ends or becomes a member of its hub, which then ends it.
+func (s *stream) run(ctx context.Context, frames []frame) {
+	keepAlive, again := time.NewTimer(keepAliveEvery), time.NewTimer(firstRetry)
+	defer keepAlive.Stop()
+	defer again.Stop()
+	for {
+		for _, f := range frames {
+			if s.sink.send(f) != nil {
+				s.end()
+				return
+			}
+			keepAlive.Reset(keepAliveEvery)
+		}
+		var next pace
+		var err error
+		if frames, next, err = s.step(); err != nil {
+			s.farewell(err)
+			return
+		}
+		if len(frames) > 0 || next == goOn {
+			continue
+		}
+		if s.synced && s.sink.raw() != nil && s.hub.admit(s) {
+			return
+		}
+		again.Stop()
+		if next == waitBit {
+			again.Reset(firstRetry)
+		}
+		select {
+		case <-s.kick:
+		case <-again.C:
+		case <-keepAlive.C:
+			frames = []frame{s.hub.comment}
+		case <-s.hub.ended:
+			s.farewell(s.hub.err)
+			return
+		case <-ctx.Done():
+			s.farewell(errStopped)
+			return
+		}
+	}
+}
+
+// farewell tells the reader why the stream ends, and ends it.
+func (s *stream) farewell(err error) {
+	_ = s.sink.send(farewell(err))
+	s.end()
+}
+
+// end gives back all that the stream holds.
+func (s *stream) end() {
+	if s.sink != nil {
+		s.sink.close()
+	}
+	s.done()
+	s.hub.leave(s)
+	s.hub.tails.release(s.hub)
+}
+
+// step returns the next frames to send, and what to do when there are none. A stream waits for its hub when it is at
+// the tail, and when it is ahead of it.
+func (s *stream) step() ([]frame, pace, error) {
+	if s.synced {
+		frames, seq, offsets, ok := s.hub.since(s.seq)
+		if ok {
+			if len(frames) > 0 {
+				s.seq, s.offsets = seq, offsets
+			}
+			return frames, waitHub, nil
+		}
+		s.synced = false // the ring has gone on without it
+	}
+	seq, tail := s.hub.tail()
+	behind, ahead := s.compare(tail)
+	switch {
+	case !behind && !ahead:
+		s.seq, s.offsets, s.synced, s.fresh = seq, tail, true, false
+		return nil, waitHub, nil
+	case !behind && !s.fresh:
+		return nil, waitHub, nil
+	}
+	return s.catchUp(tail)
+}
+
+// compare says whether the stream is behind the tail in some partition, and ahead of it in some.
+func (s *stream) compare(tail []int64) (behind, ahead bool) {
+	for i := range max(len(tail), len(s.offsets)) {
+		mine, its := offsetAt(s.offsets, i), offsetAt(tail, i)
+		behind = behind || mine < its
+		ahead = ahead || mine > its
+	}
+	return behind, ahead
+}
+
+// offsetAt is the offset of partition i; one that is not listed is at its start.
+func offsetAt(offsets []int64, i int) int64 {
+	if i < len(offsets) {
+		return offsets[i]
+	}
+	return 0
+}
+
+// catchUp fetches and encodes once, up to but not beyond the tail.
+func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
+	h := s.hub
+	k := h.tails.consumer
+	arena := k.edge.Arena()
+	defer arena.Free()
+	results, err := k.client.Fetch(record.WithArena(h.ctx, arena), s.request(tail))
+	if err != nil {
+		return nil, goOn, err
+	}
+	scratch := k.takeScratch()
+	defer k.keepScratch(scratch, 0)
+	e := newEventWriter(h.key, s.offsets, len(tail), nil)
+	var fault error
+	for i := range results {
+		f := &results[i]
+		at := h.index(f.Partition)
+		from, bound := e.offsets[at], offsetAt(tail, at)
+		switch {
+		case errors.Is(f.Err, kerr.OffsetOutOfRange):
+			return nil, goOn, outOfRange(h.ctx, k.client, s.topic, place{partition: f.Partition, next: from}, f.Err)
+		case f.Err != nil:
+			fault = f.Err
+		case from < bound:
+			if err := e.write(&scratch.scanner, at, f, bound); err != nil {
+				return nil, goOn, unreadable(s.topic, place{partition: f.Partition, next: e.offsets[at]}, err)
+			}
+		}
+	}
+	moved := !slices.Equal(s.offsets, e.offsets)
+	s.offsets = e.offsets
+	next, err := s.judge(moved, fault)
+	return e.finish(), next, err
+}
+
+// request asks for the partitions in which the stream is behind the tail. The first time it asks for those in which it
+// is ahead too, so that a start outside the log is noticed.
+func (s *stream) request(tail []int64) client.FetchRequest {
+	r := client.FetchRequest{
+		Topic: s.topic, MaxBytes: tailFetchBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
+	}
+	for i := range max(len(tail), len(s.offsets)) {
+		mine, its := offsetAt(s.offsets, i), offsetAt(tail, i)
+		if mine < its || s.fresh && mine > its {
+			r.Partitions = append(r.Partitions, client.FetchPartition{Partition: s.hub.partition(i), Offset: mine})
+		}
+	}
+	s.fresh = false
+	rotate(r.Partitions, s.offsets)
+	return r
+}
+
+// judge says how to go on after a fetch: a stream that is behind and does not move has patience for a while with a
+// fault that may pass.
+func (s *stream) judge(moved bool, fault error) (pace, error) {
+	if moved {
+		s.stuck = time.Time{}
+		return goOn, nil
+	}
+	now := time.Now()
+	if s.stuck.IsZero() {
+		s.stuck = now
+	}
+	if fault != nil && (!api.FromError(fault).Fault.Retryable || now.Sub(s.stuck) > failingLimit) {
+		return goOn, fault
+	}
+	return waitBit, nil
+}
+
+// rotate puts another partition first as a reader moves on, since the first with data may take all the room.
+func rotate(p []client.FetchPartition, offsets []int64) {
+	if len(p) < 2 {
+		return
+	}
+	sum := uint64(0)
+	for _, o := range offsets {
+		sum += uint64(o)
+	}
+	k := int(sum % uint64(len(p)))
+	turned := append(append(make([]client.FetchPartition, 0, len(p)), p[k:]...), p[:k]...)
+	copy(p, turned)
+}
+
+// farewell is the last event of a stream: end when the server stops, error when the stream cannot go on.
+func farewell(err error) frame {
+	b := newFrame(nil)
+	if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) {
+		b = append(b, "event: end\ndata: {\"reason\":\"drain\"}\n\n"...)
+		return sealFrame(b)
+	}
+	b = append(b, "event: error\ndata: "...)
+	b = api.AppendProblem(b, api.FromError(err))
+	return sealFrame(append(b, '\n', '\n'))
+}
