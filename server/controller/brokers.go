@@ -25,7 +25,7 @@ type Registration struct {
 // cluster its id. A refusal is a *kerr.Error wrapped with what to do.
 func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (int64, error) {
 	result, refusal, err := c.decide(ctx, &metadata.RegisterBroker{
-		ClusterID: r.ClusterID, NewClusterID: c.newClusterID(r.ClusterID), ID: r.ID, Incarnation: r.Incarnation,
+		ClusterID: r.ClusterID, NewClusterID: c.newUUID().String(), ID: r.ID, Incarnation: r.Incarnation,
 		Endpoints: r.Endpoints, Rack: r.Rack, PreviousEpoch: r.PreviousEpoch,
 	})
 	if err != nil {
@@ -35,14 +35,6 @@ func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (int64,
 		return -1, fmt.Errorf("register broker %d: %w: %s", r.ID, refusal.Err(), refusal.Message)
 	}
 	return result.Epoch, nil
-}
-
-// newClusterID is the id that the cluster gets if it has none: that of the first broker's data.
-func (c *Controller) newClusterID(known string) string {
-	if known != "" {
-		return known
-	}
-	return c.newUUID().String()
 }
 
 // decide proposes a command with a single item, unless it would fail or change nothing.
@@ -66,7 +58,7 @@ func (c *Controller) handleBrokerRegistration(
 	ctx context.Context, r *kmsg.BrokerRegistrationRequest,
 ) (*kmsg.BrokerRegistrationResponse, error) {
 	command := &metadata.RegisterBroker{
-		ClusterID: r.ClusterID, NewClusterID: c.newClusterID(r.ClusterID), ID: r.BrokerID, Incarnation: r.IncarnationID,
+		ClusterID: r.ClusterID, NewClusterID: c.newUUID().String(), ID: r.BrokerID, Incarnation: r.IncarnationID,
 		PreviousEpoch: r.PreviousBrokerEpoch,
 	}
 	if r.Rack != nil {

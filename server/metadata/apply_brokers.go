@@ -9,12 +9,16 @@ import (
 
 func (c *RegisterBroker) apply(e *editor) Result {
 	clusterID := e.next.ClusterID
+	founded := c.ClusterID
+	if founded == "" {
+		founded = c.NewClusterID
+	}
 	switch {
 	case c.ID < 0:
 		return oneItem(refuse(kerr.InvalidRequest, "broker id %d is negative", c.ID))
 	case c.Incarnation == UUID{}:
 		return oneItem(refuse(kerr.InvalidRequest, "broker %d gives no incarnation id", c.ID))
-	case clusterID == "" && c.NewClusterID == "":
+	case clusterID == "" && founded == "":
 		return oneItem(refuse(kerr.InvalidRequest, "the cluster has no id, and broker %d brings none", c.ID))
 	case clusterID != "" && c.ClusterID != "" && c.ClusterID != clusterID:
 		return oneItem(refuse(kerr.InconsistentClusterID,
@@ -25,7 +29,7 @@ func (c *RegisterBroker) apply(e *editor) Result {
 		return Result{Items: make([]Item, 1), Epoch: old.Epoch}
 	}
 	if clusterID == "" {
-		e.next.ClusterID = c.NewClusterID
+		e.next.ClusterID = founded
 	}
 	epoch := int64(e.next.Index)
 	e.setBroker(&Broker{

@@ -31,7 +31,7 @@ const commandVersion = 1
 type RegisterBroker struct {
 	// ClusterID is the cluster that the broker's data is of; empty when it has none yet.
 	ClusterID string `json:"cluster_id,omitempty"`
-	// NewClusterID becomes the cluster's id if it has none.
+	// NewClusterID becomes the cluster's id if neither it nor the broker has one.
 	NewClusterID string     `json:"new_cluster_id"`
 	ID           int32      `json:"id"`
 	Incarnation  UUID       `json:"incarnation"`
