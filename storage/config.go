@@ -7,62 +7,47 @@ import (
 	"time"
 )
 
-// Config is what one log is told by its topic. The zero value of a field means its default.
+// Config is what one log is told by its topic; DefaultConfig is where to start from.
 type Config struct {
 	SegmentBytes    int64         // segment.bytes: roll before a segment grows beyond this
 	SegmentAge      time.Duration // segment.ms: roll when the segment's first record is older than this
 	SegmentJitter   time.Duration // segment.jitter.ms: at most this much earlier, drawn per segment
 	IndexBytes      int           // segment.index.bytes: roll when an index would grow beyond this
-	IndexInterval   int           // index.interval.bytes; negative: index each batch, as Kafka's 0
+	IndexInterval   int           // index.interval.bytes: index a batch when more lies since the last entry
 	RetentionTime   time.Duration // retention.ms; negative: for ever
 	RetentionBytes  int64         // retention.bytes; negative: no bound
-	DeleteRetained  bool          // cleanup.policy contains delete, so retention applies
-	FileDeleteDelay time.Duration // file.delete.delay.ms; negative: unlink at once
-	FlushMessages   int64         // flush.messages: sync when this many records are not
-	FlushInterval   time.Duration // flush.ms: sync when a record has not been for this long
-	Preallocate     bool          // preallocate: reserve a segment's space when it is made
+	DeleteRetained  bool          // cleanup.policy contains delete, so that retention applies
+	FileDeleteDelay time.Duration // file.delete.delay.ms: between dropping a segment and its unlinking
+	FlushMessages   int64         // flush.messages: sync when this many records are not; 0: never for that
+	FlushInterval   time.Duration // flush.ms: sync when a record has not been for this long; 0: never for that
+	Preallocate     bool          // preallocate: kept for the topic's description, changes nothing
 }
 
-// Kafka's defaults of the topic settings.
-const (
-	DefaultSegmentBytes    = 1 << 30
-	DefaultSegmentAge      = 7 * 24 * time.Hour
-	DefaultIndexBytes      = 10 << 20
-	DefaultIndexInterval   = 4096
-	DefaultRetentionTime   = 7 * 24 * time.Hour
-	DefaultFileDeleteDelay = time.Minute
-)
-
-// DefaultConfig is a log with Kafka's default topic settings.
+// DefaultConfig has Kafka's defaults of the topic settings.
 func DefaultConfig() Config {
-	return Config{RetentionTime: DefaultRetentionTime, RetentionBytes: -1, DeleteRetained: true}.withDefaults()
+	const week = 7 * 24 * time.Hour
+	return Config{
+		SegmentBytes: 1 << 30, SegmentAge: week, IndexBytes: 10 << 20, IndexInterval: 4096,
+		RetentionTime: week, RetentionBytes: -1, DeleteRetained: true, FileDeleteDelay: time.Minute,
+	}
 }
 
-// withDefaults fills in what is zero and cuts what the file formats cannot hold: positions and
-// relative offsets in the index files are 31-bit numbers.
-func (c Config) withDefaults() Config {
+// normal gives c within what the files can hold: positions and relative offsets in the index files
+// are 31-bit numbers, and a segment needs room for one index entry to be of use.
+func (c Config) normal() Config {
+	d := DefaultConfig()
 	if c.SegmentBytes <= 0 {
-		c.SegmentBytes = DefaultSegmentBytes
+		c.SegmentBytes = d.SegmentBytes
 	}
-	c.SegmentBytes = min(c.SegmentBytes, math.MaxInt32)
 	if c.SegmentAge <= 0 {
-		c.SegmentAge = DefaultSegmentAge
+		c.SegmentAge = d.SegmentAge
 	}
 	if c.IndexBytes <= 0 {
-		c.IndexBytes = DefaultIndexBytes
+		c.IndexBytes = d.IndexBytes
 	}
-	if c.IndexInterval == 0 {
-		c.IndexInterval = DefaultIndexInterval
-	}
-	if c.FileDeleteDelay == 0 {
-		c.FileDeleteDelay = DefaultFileDeleteDelay
-	}
-	if c.FlushMessages <= 0 {
-		c.FlushMessages = math.MaxInt64
-	}
-	if c.FlushInterval <= 0 {
-		c.FlushInterval = math.MaxInt64
-	}
+	c.SegmentBytes = min(c.SegmentBytes, math.MaxInt32)
+	c.IndexInterval = max(c.IndexInterval, 0)
+	c.SegmentJitter = min(max(c.SegmentJitter, 0), c.SegmentAge)
 	return c
 }
 

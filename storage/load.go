@@ -1,0 +1,195 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// folder is what a partition's folder holds.
+type folder struct {
+	bases     []int64 // of the log files, rising
+	snapshots []int64 // offsets of the producer snapshots, rising
+	changed   bool    // leftovers were removed
+}
+
+// readFolder lists a partition's folder and clears away what an interrupted change left in it.
+func readFolder(fsys FS, path string) (folder, error) {
+	entries, err := fsys.List(path)
+	if err != nil {
+		return folder{}, err
+	}
+	cleared, err := clearLeftovers(fsys, path, entries)
+	if err != nil {
+		return folder{}, err
+	}
+	f := folder{changed: cleared}
+	if cleared {
+		if entries, err = fsys.List(path); err != nil {
+			return folder{}, err
+		}
+	}
+	for _, e := range entries {
+		offset, suffix, ok := parseOffsetFile(e.Name)
+		switch {
+		case ok && suffix == logSuffix:
+			f.bases = append(f.bases, offset)
+		case ok && suffix == snapshotSuffix:
+			f.snapshots = append(f.snapshots, offset)
+		}
+	}
+	for _, e := range entries { // indexes whose log file is gone
+		offset, suffix, ok := parseOffsetFile(e.Name)
+		if !ok || suffix != indexSuffix && suffix != timeSuffix && suffix != txnSuffix {
+			continue
+		}
+		if _, found := slices.BinarySearch(f.bases, offset); !found {
+			f.changed = true
+			if err := fsys.Remove(path + "/" + e.Name); err != nil {
+				return folder{}, err
+			}
+		}
+	}
+	return f, nil
+}
+
+// clearLeftovers removes files that were to be removed or were never finished, and finishes the
+// replacement of compacted segments.
+func clearLeftovers(fsys FS, path string, entries []Entry) (changed bool, err error) {
+	var swaps []string
+	for _, e := range entries {
+		switch {
+		case strings.HasSuffix(e.Name, tmpSuffix), strings.HasSuffix(e.Name, deletedSuffix):
+			changed = true
+			if err := fsys.Remove(path + "/" + e.Name); err != nil {
+				return changed, err
+			}
+		case strings.HasSuffix(e.Name, cleanedSuffix), strings.HasSuffix(e.Name, swapSuffix):
+			swaps = append(swaps, e.Name)
+		}
+	}
+	if len(swaps) == 0 {
+		return changed, nil
+	}
+	return true, finishSwap(fsys, path, swaps)
+}
+
+// loadLocked looks at the log's files for the first time: it checks them after a clean stop and
+// recovers them after any other.
+func (l *Log) loadLocked() error {
+	f, err := readFolder(l.dir.fs, l.path)
+	if err != nil {
+		return fmt.Errorf("open log %s: %w", l.path, err)
+	}
+	list := make(segmentList, 0, len(f.bases))
+	for _, base := range f.bases {
+		s := newSegment(l, base)
+		e, err := l.dir.fs.Stat(s.fileName(logKind))
+		if err != nil {
+			return fmt.Errorf("open log %s: %w", l.path, err)
+		}
+		s.size.Store(e.Size)
+		list = append(list, s)
+	}
+	stored, err := readEpochs(l.dir.fs, l.path)
+	if err != nil {
+		return err
+	}
+	l.epochs.stored(stored)
+	if f.changed {
+		l.namesChanged()
+	}
+	if l.recover {
+		list, err = l.recoverLocked(list, stored)
+	} else {
+		list, err = l.checkLocked(list, stored)
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.loadSnapshotsLocked(f.snapshots); err != nil {
+		return err
+	}
+	l.recover = false
+	l.setListLocked(list)
+	return nil
+}
+
+// checkLocked makes sure that the files end where the checkpoint of a clean stop says, and reads what
+// appending needs. Only the end of the last segment is looked at.
+func (l *Log) checkLocked(list segmentList, stored []epochStart) (segmentList, error) {
+	end := l.start.Load()
+	if len(list) == 0 {
+		list = segmentList{newEmptySegment(l, l.end.Load())}
+	} else {
+		var err error
+		if end, err = l.readyLocked(list.active()); err != nil {
+			return nil, err
+		}
+	}
+	if l.endUnknown {
+		l.endUnknown = false
+		l.start.Store(max(l.start.Load(), list[0].base))
+		l.end.Store(end)
+		l.synced.Store(end)
+		l.point.Store(end)
+	}
+	if end != l.end.Load() || list[0].base > l.start.Load() {
+		return nil, &CorruptionError{File: l.path, Position: -1, Err: fmt.Errorf(
+			"holds offsets %d to %d, not %d to %d as at the clean stop", list[0].base, end, l.start.Load(), l.end.Load())}
+	}
+	l.epochs.load(stored)
+	return list, nil
+}
+
+// readyLocked prepares the active segment for appends and gives the offset at which it ends.
+func (l *Log) readyLocked(s *segment) (end int64, err error) {
+	_, err = s.loadIndex(&s.offsets)
+	if err == nil {
+		_, err = s.loadIndex(&s.times)
+	}
+	var e entry
+	if err == nil {
+		e, _, err = s.indexed(s.base + maxRelative)
+	}
+	if errors.Is(err, errDamagedIndex) {
+		l.markChanged()
+		if err = s.rebuildIndexesLocked(); err == nil {
+			e, _, err = s.indexed(s.base + maxRelative)
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	end = s.base
+	w := s.walk(e.value, s.size.Load())
+	defer w.close()
+	for w.more() {
+		b, pos, err := w.header()
+		if err != nil {
+			return 0, err
+		}
+		if pos == e.value && e != (entry{}) && b.LastOffset() != s.base+e.key {
+			return 0, &CorruptionError{File: s.fileName(offsetKind), Position: -1, Err: errDamagedIndex}
+		}
+		end = b.NextOffset()
+	}
+	s.sinceEntry = s.size.Load() - e.value
+	return end, s.readyTimesLocked()
+}
+
+// readyTimesLocked reads the greatest timestamp so far.
+func (s *segment) readyTimesLocked() error {
+	if e, ok, err := s.last(&s.times); err != nil {
+		return err
+	} else if ok {
+		s.timeIndexed = e.key
+	}
+	_, err := s.timestamps()
+	if errors.Is(err, errDamagedIndex) {
+		s.log.markChanged()
+		return s.rebuildIndexesLocked()
+	}
+	return err
+}

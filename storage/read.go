@@ -1,0 +1,170 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+
+	"millrace/record"
+)
+
+// ReadResult is a piece of the log.
+type ReadResult struct {
+	Batches    []byte // whole batches in order; empty if there is nothing between from and limit
+	NextOffset int64  // first offset after Batches; from if it is empty
+}
+
+// Read gives batches from the one that holds offset from, as far as they lie below limit and within
+// one segment: at most maxBytes, but at least one whole batch if there is one. The memory comes
+// from alloc, or from the heap if it is nil. An offset outside [log start, log end] is an
+// OutOfRangeError; at the end, or at or above limit, the result is empty.
+func (l *Log) Read(from int64, maxBytes int, limit int64, alloc func(n int) []byte) (ReadResult, error) {
+	var r ReadResult
+	err := l.settled(func() (err error) {
+		r, err = l.read(from, maxBytes, limit, alloc)
+		return err
+	})
+	return r, err
+}
+
+// maxReads bounds how often a read is done again because a truncation went on meanwhile.
+const maxReads = 100
+
+// settled runs a read of the log's files so that it sees no truncation half done: one that overlaps
+// a truncation is done again. The same if a segment was removed while the read looked for it.
+func (l *Log) settled(read func() error) error {
+	for range maxReads {
+		before, list := l.truncations.Load(), l.segments.Load()
+		if before%2 == 1 {
+			l.waitForWriter()
+			continue
+		}
+		err := read()
+		if l.truncations.Load() != before {
+			continue
+		}
+		if err == nil || !isMissing(err) {
+			return err
+		}
+		if l.waitForWriter() == list {
+			return l.lost(err)
+		}
+	}
+	return fmt.Errorf("read %s: truncated again and again", l.path)
+}
+
+// waitForWriter waits until the log is not being changed and gives its segments.
+func (l *Log) waitForWriter() *segmentList {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	return l.segments.Load()
+}
+
+// lost is the error for a file of the log that is gone though nobody here removed it.
+func (l *Log) lost(err error) error {
+	if usable := l.usable(); usable != nil {
+		return usable
+	}
+	return &CorruptionError{File: l.path, Position: -1, Err: err}
+}
+
+func (l *Log) read(from int64, maxBytes int, limit int64, alloc func(n int) []byte) (ReadResult, error) {
+	if err := l.usable(); err != nil {
+		return ReadResult{}, err
+	}
+	start, end := l.start.Load(), l.end.Load()
+	if from < start || from > end {
+		return ReadResult{}, &OutOfRangeError{Offset: from, Start: start, End: end}
+	}
+	if limit = min(limit, end); from >= limit {
+		return ReadResult{NextOffset: from}, nil
+	}
+	// After end was read: what lies below it is in these segments, or has been deleted.
+	list, err := l.list()
+	if err != nil {
+		return ReadResult{}, err
+	}
+	for i := list.at(from); i < len(list); i++ {
+		r, err := l.readSegment(list[i], readRequest{from, maxBytes, limit, alloc})
+		if err != errNoBatch {
+			return r, err
+		}
+	}
+	return ReadResult{NextOffset: from}, nil
+}
+
+type readRequest struct {
+	from     int64
+	maxBytes int
+	limit    int64
+	alloc    func(n int) []byte
+}
+
+// readSegment reads from one segment; errNoBatch if it has nothing at or above the offset.
+func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
+	pos, slot := s.hints.find(q.from - s.base)
+	need := record.HeaderSize
+	if slot < 0 {
+		b, err := l.find(s, q.from)
+		if err != nil {
+			return ReadResult{}, err
+		}
+		if b.base >= q.limit {
+			return ReadResult{NextOffset: q.from}, nil
+		}
+		pos, need = b.pos, b.size
+	}
+	left := s.size.Load() - pos
+	if left <= 0 {
+		return ReadResult{}, errNoBatch
+	}
+	buf, err := s.readBatches(pos, int(min(left, int64(max(q.maxBytes, need)))), q.alloc)
+	if err != nil {
+		return ReadResult{}, err
+	}
+	n, next, err := s.cut(buf, pos, q.limit)
+	if n == 0 {
+		return ReadResult{NextOffset: q.from}, err
+	}
+	s.hints.keep(slot, next-s.base, pos+int64(n))
+	return ReadResult{Batches: buf[:n], NextOffset: next}, nil
+}
+
+// readBatches reads n bytes from a batch's start on, or the whole batch if that is longer.
+func (s *segment) readBatches(pos int64, n int, alloc func(n int) []byte) ([]byte, error) {
+	if alloc == nil {
+		alloc = func(n int) []byte { return make([]byte, n) }
+	}
+	buf := alloc(n)[:n]
+	if err := s.readAt(logKind, buf, pos); err != nil {
+		return nil, err
+	}
+	size := record.Batch(buf).Length()
+	if size <= n || int64(size) > s.size.Load()-pos {
+		return buf, nil // if it is absurd, cut will say so
+	}
+	buf = alloc(size)[:size]
+	return buf, s.readAt(logKind, buf, pos)
+}
+
+// cut finds the end of the whole batches that start below limit, and the offset after them. An error
+// comes only when there is none.
+func (s *segment) cut(buf []byte, pos, limit int64) (n int, next int64, err error) {
+	for rest := buf; ; {
+		var b record.Batch
+		b, rest, err = record.Next(rest)
+		if errors.Is(err, record.ErrShort) && n > 0 {
+			return n, next, nil // the usual cut by size
+		}
+		if err == nil && b.BaseOffset() >= limit {
+			return n, next, nil
+		}
+		if err == nil && b.LastOffset() < max(next, s.base) {
+			err = record.ErrCorrupt
+		}
+		if err != nil {
+			return n, next, &CorruptionError{File: s.fileName(logKind), Position: pos + int64(n), Err: err}
+		}
+		n += len(b)
+		next = b.NextOffset()
+	}
+}
