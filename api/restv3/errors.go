@@ -20,6 +20,7 @@ var (
 	errEmptyStream       = badRecord(errEmptyBody)
 	errTooLong           = api.RefuseCompat(http.StatusRequestTimeout,
 		"Streaming connection open for longer than allowed; connect again for further records.")
+	errEnded     = api.RefuseCompat(0, "the stream has ended") // never told
 	errTopicName = api.RefuseCompat(codePayload, "Payload error. Invalid topic name.")
 )
 

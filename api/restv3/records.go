@@ -31,6 +31,8 @@ const (
 	keptEntries = 2048
 	// writeTimeout is how long a client may take to read what was written.
 	writeTimeout = 30 * time.Second
+	// lingerTime is how long a client that is hung up on has to read its last receipts.
+	lingerTime = time.Second
 )
 
 // produceRecords answers POST .../records: record objects one behind the other come in, a receipt for
@@ -101,8 +103,9 @@ type stream struct {
 	entries    []entry
 	count      int // of records so far
 
-	began bool   // the answer's header is written
-	out   []byte // receipts to write
+	until time.Time // when the stream has lasted too long
+	began bool      // the answer's header is written
+	out   []byte    // receipts to write
 }
 
 // whole reads the body before it stores anything and answers in one write, unless there are very many
@@ -148,8 +151,9 @@ func (s *stream) duplex(r *http.Request, latin1 bool) error {
 	if r.Header.Get("Expect") != "" {
 		s.w.WriteHeader(http.StatusContinue) // it would not be sent any more once the answer has begun
 	}
-	_ = s.rc.SetReadDeadline(time.Now().Add(s.api.opts.StreamDuration)) // where there are no deadlines it may last
-	defer context.AfterFunc(r.Context(), func() { _ = s.rc.SetReadDeadline(time.Unix(1, 0)) })()
+	s.until = time.Now().Add(s.api.opts.StreamDuration)
+	_ = s.rc.SetReadDeadline(s.until) // where there are no deadlines it may last
+	defer s.unblock(r.Context())()
 	s.buf, s.body = s.lent.Bytes, r.Body
 	if latin1 {
 		s.body = &latin1Reader{from: r.Body}
@@ -159,11 +163,40 @@ func (s *stream) duplex(r *http.Request, latin1 bool) error {
 		return nil
 	}
 	s.run(r.Context())
-	_ = s.flush()
-	if s.body != nil {
-		_ = s.rc.SetReadDeadline(time.Now().Add(time.Second)) // what else comes does not keep the connection
+	if s.flush() == nil && s.body != nil {
+		s.hangUp()
 	}
 	return nil
+}
+
+// hangUp ends the answer to a body that has not ended, and the connection: what still comes must not be
+// read as the next request. It stays a moment, since closing at once would drop receipts on their way.
+func (s *stream) hangUp() {
+	conn, _, err := s.rc.Hijack()
+	if err != nil {
+		return // HTTP/2 ends one stream by itself
+	}
+	_ = conn.SetDeadline(time.Now().Add(lingerTime))
+	_, _ = io.WriteString(conn, "0\r\n\r\n") // the last chunk
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.Copy(io.Discard, conn)
+	_ = conn.Close()
+}
+
+// unblock lets a read return once ctx ends. The caller calls what it returns when no read will follow.
+func (s *stream) unblock(ctx context.Context) (stop func()) {
+	done := make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(done)
+		_ = s.rc.SetReadDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !unhook() {
+			<-done
+		}
+	}
 }
 
 // newStream makes a stream, in the memory of an earlier one if there is one.
@@ -227,6 +260,9 @@ func (s *stream) run(ctx context.Context) {
 				break
 			}
 			fault = s.fill(ctx)
+		}
+		if fault == errEnded {
+			return
 		}
 		if fault != nil {
 			s.refuse(fault)
@@ -332,8 +368,10 @@ func (s *stream) fill(ctx context.Context) *api.Error {
 	case err == io.EOF:
 		s.body = nil
 		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(s.until):
 		return errTooLong
+	case ctx.Err() != nil: // the server stops, or the client has gone
+		return errEnded
 	default:
 		return badRequest("The body could not be read to its end: %v.", err)
 	}
