@@ -61,7 +61,8 @@ func TestAlterTopic(t *testing.T) {
 		want   *kerr.Error
 		after  map[string]string // the topic starts with retention.ms=5
 	}{
-		{"set", []alter{set("segment.bytes", "2097152")}, nil, map[string]string{"retention.ms": "5", "segment.bytes": "2097152"}},
+		{"set", []alter{set("segment.bytes", "2097152")}, nil,
+			map[string]string{"retention.ms": "5", "segment.bytes": "2097152"}},
 		{"set again to something else", []alter{set("retention.ms", " 6")}, nil, map[string]string{"retention.ms": " 6"}},
 		{"delete", []alter{unset("retention.ms")}, nil, nil},
 		{"delete what is not set", []alter{unset("segment.ms")}, nil, map[string]string{"retention.ms": "5"}},
@@ -84,7 +85,8 @@ func TestAlterTopic(t *testing.T) {
 		{"key twice", []alter{set("retention.ms", "1"), unset("retention.ms")}, kerr.InvalidRequest, nil},
 		{"unknown operation", []alter{{"retention.ms", 9, kmsg.StringPtr("1")}}, kerr.InvalidRequest, nil},
 		{"all or none", []alter{set("retention.ms", "9"), set("segment.ms", "0")}, kerr.InvalidConfig, nil},
-		{"lag bounds crossed", []alter{set("min.compaction.lag.ms", "10"), set("max.compaction.lag.ms", "9")}, kerr.InvalidConfig, nil},
+		{"lag bounds crossed", []alter{set("min.compaction.lag.ms", "10"), set("max.compaction.lag.ms", "9")},
+			kerr.InvalidConfig, nil},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

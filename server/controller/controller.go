@@ -196,7 +196,7 @@ func (c *Controller) propose(
 	case ctx.Err() != nil:
 		return r, metadata.Item{}, ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		return r, refuse(kerr.RequestTimedOut, "the cluster did not agree within %v: the change may still happen", timeout), nil
+		return r, refuse(kerr.RequestTimedOut, "no agreement within %v: the change may still happen", timeout), nil
 	case errors.Is(err, quorum.ErrNotLeader):
 		return r, notController(c.quorum.Leader()), nil
 	case errors.Is(err, quorum.ErrBusy):

@@ -94,7 +94,8 @@ func assignedPartitions(r *kmsg.CreateTopicsRequestTopic) ([][]int32, metadata.I
 	for _, a := range r.ReplicaAssignment {
 		if a.Partition < 0 || int(a.Partition) >= len(partitions) || partitions[a.Partition] != nil {
 			return nil, refuse(kerr.InvalidReplicaAssignment,
-				"topic %s: the %d assigned partitions must be numbered 0 to %d, each once", r.Topic, len(partitions), len(partitions)-1)
+				"topic %s: the %d assigned partitions must be numbered 0 to %d, each once",
+				r.Topic, len(partitions), len(partitions)-1)
 		}
 		if len(a.Replicas) == 0 {
 			return nil, refuse(kerr.InvalidReplicaAssignment, "topic %s: partition %d has no replicas", r.Topic, a.Partition)

@@ -37,7 +37,8 @@ func TestCreateTopicsRefusals(t *testing.T) {
 		{"too many partitions", newTopic("t", 10_001, 1), kerr.PolicyViolation, "10000"},
 		{"absurdly many partitions", newTopic("t", 1<<31-1, 1), kerr.PolicyViolation, "10000"},
 		{"unknown key", newTopic("t", 1, 1, "retention.mss", "1"), kerr.InvalidConfig, `"retention.mss"`},
-		{"bad value", newTopic("t", 1, 1, "retention.ms", "soon"), kerr.InvalidConfig, `"soon" for configuration retention.ms`},
+		{"bad value", newTopic("t", 1, 1, "retention.ms", "soon"), kerr.InvalidConfig,
+			`"soon" for configuration retention.ms`},
 		{"null value", null, kerr.InvalidConfig, "retention.ms"},
 		{"key twice", newTopic("t", 1, 1, "retention.ms", "1", "retention.ms", "2"), kerr.InvalidRequest, "twice"},
 		{"assignment with count", withCount, kerr.InvalidRequest, "-1"},
@@ -46,7 +47,8 @@ func TestCreateTopicsRefusals(t *testing.T) {
 		{"assignment without replicas", assigned("t", []int32{0}), kerr.InvalidReplicaAssignment, "no replicas"},
 		{"assignment to an unknown broker", assigned("t", []int32{0, 9}), kerr.InvalidReplicaAssignment, "broker 9"},
 		{"assignment to one broker twice", assigned("t", []int32{0, 1, 1}), kerr.InvalidReplicaAssignment, "twice"},
-		{"assignments of unequal size", assigned("t", []int32{0, 1, 2}, []int32{1, 1}), kerr.InvalidReplicaAssignment, "same number"},
+		{"assignments of unequal size", assigned("t", []int32{0, 1, 2}, []int32{1, 1}),
+			kerr.InvalidReplicaAssignment, "same number"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,16 +9,21 @@ import (
 	"millrace/server/metadata"
 )
 
-// handleDeleteTopics deletes topics by name or by id, each on its own. Names come in either of the two
-// lists that the versions of the request have. A topic that is named twice, by name or by id, is
-// refused each time.
+// handleDeleteTopics deletes topics by name or by id, each on its own. Old versions of the request have
+// one list and new ones another; a local caller, whose version is open, fills in both, so the old one
+// counts only where the new one is empty. A topic that is named twice, by name or by id, is refused
+// each time.
 func (c *Controller) handleDeleteTopics(
 	ctx context.Context, r *kmsg.DeleteTopicsRequest,
 ) (*kmsg.DeleteTopicsResponse, error) {
 	asked := append([]kmsg.DeleteTopicsRequestTopic(nil), r.Topics...)
-	for i := range r.TopicNames {
+	names := r.TopicNames
+	if len(asked) > 0 {
+		names = nil
+	}
+	for i := range names {
 		t := kmsg.NewDeleteTopicsRequestTopic()
-		t.Topic = &r.TopicNames[i]
+		t.Topic = &names[i]
 		asked = append(asked, t)
 	}
 	image := c.machine.Image()

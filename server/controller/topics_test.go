@@ -36,7 +36,8 @@ func TestDeleteTopics(t *testing.T) {
 	c.mustCreate(t, newTopic("c", 1, 1))
 	both := byName("c")
 	both.TopicID = a
-	answers := c.delete(t, byName("a"), byID(b), byName("none"), byID([16]byte{9}), both, kmsg.NewDeleteTopicsRequestTopic())
+	answers := c.delete(t, byName("a"), byID(b), byName("none"), byID([16]byte{9}), both,
+		kmsg.NewDeleteTopicsRequestTopic())
 	for i, want := range []*kerr.Error{
 		nil, nil, kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidRequest, kerr.InvalidRequest,
 	} {

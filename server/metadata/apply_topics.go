@@ -72,7 +72,8 @@ func (e *editor) checkNewTopicName(name string) Item {
 func (e *editor) checkReplicas(name string, partitions [][]int32, size int) Item {
 	for i, replicas := range partitions {
 		if len(replicas) == 0 {
-			return refuse(kerr.InvalidReplicaAssignment, "topic %s: a partition (number %d of the list) has no replicas", name, i)
+			return refuse(kerr.InvalidReplicaAssignment, "topic %s: a partition (number %d of the list) has no replicas",
+				name, i)
 		}
 		if len(replicas) != size {
 			return refuse(kerr.InvalidReplicaAssignment,

@@ -251,13 +251,13 @@ func draw(m *metadata.Image) string {
 		m.ClusterID, m.NextProducerID, m.TopicCount(), m.PartitionCount())
 	for _, broker := range m.Brokers() {
 		fmt.Fprintf(&b, "broker %d epoch %d rack %q%s\n", broker.ID, broker.Epoch, broker.Rack,
-			drawConfigs(m.BrokerOverrides(fmt.Sprint(broker.ID))))
+			drawOverrides(m.BrokerOverrides(fmt.Sprint(broker.ID))))
 	}
 	if all := m.BrokerOverrides(""); len(all) > 0 {
-		fmt.Fprintf(&b, "all brokers%s\n", drawConfigs(all))
+		fmt.Fprintf(&b, "all brokers%s\n", drawOverrides(all))
 	}
 	for t := range m.Topics() {
-		fmt.Fprintf(&b, "topic %s %s%s\n", t.Name, metadata.UUID(t.ID), drawConfigs(t.Configs))
+		fmt.Fprintf(&b, "topic %s %s%s\n", t.Name, metadata.UUID(t.ID), drawOverrides(t.Configs))
 		for i, p := range t.Partitions {
 			fmt.Fprintf(&b, "  %d: leader %d epoch %d.%d replicas %v isr %v\n",
 				i, p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.Replicas, p.ISR)
@@ -266,7 +266,7 @@ func draw(m *metadata.Image) string {
 	return b.String()
 }
 
-func drawConfigs(configs map[string]string) string {
+func drawOverrides(configs map[string]string) string {
 	var all []string
 	for name, value := range configs {
 		all = append(all, " "+name+"="+value)

@@ -77,9 +77,10 @@ func (m *Image) WriteSnapshot(w io.Writer) error {
 }
 
 func newSnapshotTopic(t *Topic) snapshotTopic {
-	s := snapshotTopic{Name: t.Name, ID: t.ID, Configs: t.Configs, Partitions: make([]snapshotPartition, len(t.Partitions))}
+	s := snapshotTopic{Name: t.Name, ID: t.ID, Configs: t.Configs}
+	s.Partitions = make([]snapshotPartition, len(t.Partitions))
 	for i, p := range t.Partitions {
-		s.Partitions[i] = snapshotPartition{p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch}
+		s.Partitions[i] = snapshotPartition(p)
 		switch {
 		case slices.Equal(p.ISR, p.Replicas):
 			s.Partitions[i].ISR = nil

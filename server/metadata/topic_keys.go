@@ -70,8 +70,9 @@ func topicSegmentKeys() []ConfigKey {
 		Synonyms: same("log.index.interval.bytes"), Acts: true,
 		Doc: "The bytes of records between two entries of the offset index.",
 	}, {
-		Name: "internal.segment.bytes", Type: kmsg.ConfigTypeInt, NoDefault: true, check: atLeast(14), Acts: true, Hidden: true,
-		Doc: "For tests: a segment size below what segment.bytes allows. Where it is set it takes the place of segment.bytes.",
+		Name: "internal.segment.bytes", Type: kmsg.ConfigTypeInt, NoDefault: true, check: atLeast(14),
+		Acts: true, Hidden: true,
+		Doc: "For tests: a segment size below what segment.bytes allows. Where it is set it takes its place.",
 	}, {
 		Name: "preallocate", Type: kmsg.ConfigTypeBoolean, Default: "false",
 		Synonyms: same("log.preallocate"), Acts: true,

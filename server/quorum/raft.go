@@ -217,7 +217,7 @@ func (q *Raft) watchLeadership() {
 // Propose implements Quorum.
 func (q *Raft) Propose(ctx context.Context, command []byte) (metadata.Result, uint64, error) {
 	if len(command) > maxCommandBytes {
-		return metadata.Result{}, 0, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(command), maxCommandBytes)
+		return metadata.Result{}, 0, fmt.Errorf("%w: %d bytes of at most %d", ErrTooLarge, len(command), maxCommandBytes)
 	}
 	if err := q.usable(); err != nil {
 		return metadata.Result{}, 0, err
