@@ -81,7 +81,8 @@ func TestProducePlacesRecords(t *testing.T) {
 	require.Equal(t, byKey, *got[2].Partition)
 	require.Equal(t, *got[3].Partition, *got[4].Partition, "keyless records of one request stay together")
 
-	got = f.produced("/topics/orders/partitions/0", jsonType, `{"records":[{"key":"a","value":1},{"value":2,"partition":2}]}`)
+	got = f.produced("/topics/orders/partitions/0", jsonType,
+		`{"records":[{"key":"a","value":1},{"value":2,"partition":2}]}`)
 	require.Equal(t, int32(0), *got[0].Partition)
 	require.Equal(t, int32(2), *got[1].Partition)
 }
@@ -122,7 +123,8 @@ func TestProduceAnswersFaultsByRecord(t *testing.T) {
 	}{
 		{"unknown topic", "/topics/none", `{"records":[{"value":1},{"value":2}]}`, []int{50003, 50003}},
 		{"illegal topic", "/topics/a%20b", `{"records":[{"value":1}]}`, []int{50002}},
-		{"unknown partition", "/topics/orders", `{"records":[{"value":1,"partition":7},{"value":2,"partition":0}]}`, []int{50003, 0}},
+		{"unknown partition", "/topics/orders",
+			`{"records":[{"value":1,"partition":7},{"value":2,"partition":0}]}`, []int{50003, 0}},
 		{"unknown partition in the path", "/topics/orders/partitions/7", `{"records":[{"value":1}]}`, []int{50003}},
 		{"too large", "/topics/orders", `{"records":[{"value":1,"partition":0},{"value":"` +
 			strings.Repeat("x", 2<<20) + `","partition":1}]}`, []int{0, 50002}},
@@ -205,9 +207,11 @@ func TestProduceRefusesBodies(t *testing.T) {
 		{"not JSON", jsonType, `{"records":[{"value":tru}]}`, 400, 400, "byte"},
 		{"text behind", jsonType, `{"records":[{"value":1}]}{}`, 400, 400, "after the value"},
 		{"unknown field", jsonType, `{"records":[{"value":1}],"headers":[]}`, 422, 422, "Unrecognized field: headers"},
-		{"unknown field of a record", jsonType, `{"records":[{"value":1,"timestamp":1}]}`, 422, 422, "Unrecognized field: timestamp"},
+		{"unknown field of a record", jsonType,
+			`{"records":[{"value":1,"timestamp":1}]}`, 422, 422, "Unrecognized field: timestamp"},
 		{"other case", jsonType, `{"Records":[{"value":1}]}`, 422, 422, "Unrecognized field: Records"},
-		{"records twice", jsonType, `{"records":[{"value":1}],"records":[{"value":1}]}`, 400, 400, "Duplicate field: records"},
+		{"records twice", jsonType,
+			`{"records":[{"value":1}],"records":[{"value":1}]}`, 400, 400, "Duplicate field: records"},
 		{"value twice", jsonType, `{"records":[{"value":1,"value":2}]}`, 400, 400, "Duplicate field: value"},
 		{"partition text", jsonType, `{"records":[{"value":1,"partition":"0"}]}`, 400, 400, "partition"},
 		{"partition fraction", jsonType, `{"records":[{"value":1,"partition":0.5}]}`, 400, 400, "partition"},

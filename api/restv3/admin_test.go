@@ -249,7 +249,8 @@ func TestCreateTopicRefuses(t *testing.T) {
 		{"text as number", `{"topic_name":"x","partitions_count":"1"}`, 400, 400, "partitions_count"},
 		{"fraction", `{"topic_name":"x","partitions_count":1.5}`, 400, 400, "partitions_count"},
 		{"too large a number", `{"topic_name":"x","partitions_count":4294967296}`, 400, 400, "partitions_count"},
-		{"config twice", `{"topic_name":"x","configs":[{"name":"a","value":"1"},{"name":"a","value":"1"}]}`, 400, 400, "twice"},
+		{"config twice",
+			`{"topic_name":"x","configs":[{"name":"a","value":"1"},{"name":"a","value":"1"}]}`, 400, 400, "twice"},
 		{"config without a name", `{"topic_name":"x","configs":[{"value":"1"}]}`, 400, 400, "name"},
 		{"assignments of no partition", `{"topic_name":"x","replicas_assignments":{"a":[0]}}`, 400, 400, "partition number"},
 		{"replication factor", `{"topic_name":"x","replication_factor":3}`, 400, 40002, ""},
@@ -272,8 +273,8 @@ func TestCreateTopicRefuses(t *testing.T) {
 
 func TestAssignmentsOverrideCounts(t *testing.T) {
 	f := start(t, restv3.Options{})
-	a := f.call("POST", at("/topics"),
-		`{"topic_name":"placed","partitions_count":9,"replication_factor":9,"replicas_assignments":{"0":[0],"1":[0],"2":[0]}}`)
+	a := f.call("POST", at("/topics"), `{"topic_name":"placed","partitions_count":9,"replication_factor":9,
+		"replicas_assignments":{"0":[0],"1":[0],"2":[0]}}`)
 	require.Equal(t, 201, a.status, a.text)
 	require.Equal(t, 3.0, a.body["partitions_count"])
 	require.Equal(t, 1.0, a.body["replication_factor"])
@@ -307,7 +308,8 @@ func TestTopicConfigs(t *testing.T) {
 	f.refused(f.call("PUT", path, `{"value":1}`), 400, 400, "value")
 	f.refused(f.call("PUT", path, `{"values":"1"}`), 422, 422, "Unrecognized field: values")
 	f.refused(f.call("PUT", path, ``, "Content-Type", "application/json"), 422, 42206, "")
-	f.refused(f.call("PUT", at("/topics/orders/configs/none"), `{"value":"1"}`), 404, 404, "Config none cannot be found for TOPIC orders")
+	f.refused(f.call("PUT", at("/topics/orders/configs/none"), `{"value":"1"}`), 404, 404,
+		"Config none cannot be found for TOPIC orders")
 	f.refused(f.call("DELETE", at("/topics/orders/configs/none"), ""), 404, 404, "")
 	f.refused(f.call("PUT", at("/topics/none/configs/retention.ms"), `{"value":"1"}`), 404, 40403, "")
 }
@@ -348,7 +350,8 @@ func TestAlterTopicConfigs(t *testing.T) {
 		require.Equal(t, "-1", value("retention.bytes"))
 	}
 	require.Equal(t, 204, f.call("POST", alter, `{"data":[]}`).status)
-	f.refused(f.call("POST", at("/topics/none/configs:alter"), `{"data":[{"name":"retention.ms","value":"1"}]}`), 404, 40403, "")
+	f.refused(f.call("POST", at("/topics/none/configs:alter"), `{"data":[{"name":"retention.ms","value":"1"}]}`),
+		404, 40403, "")
 }
 
 func TestAlterConfigsOfManyTopics(t *testing.T) {

@@ -258,7 +258,8 @@ func TestRecordsFullDuplex(t *testing.T) {
 // Wherever a record is cut on its way, it is one record.
 func TestRecordsCutAnywhere(t *testing.T) {
 	f := start(t, restv3.Options{})
-	body := `{"partition_id":0,"key":{"type":"STRING","data":"\u00e9\\\"é𝄞"},"value":{"type":"JSON","data":[true,false,null,-1.5e-3,"}{"]}} ` +
+	body := `{"partition_id":0,"key":{"type":"STRING","data":"\u00e9\\\"é𝄞"},` +
+		`"value":{"type":"JSON","data":[true,false,null,-1.5e-3,"}{"]}} ` +
 		`{"partition_id":0,"headers":[{"name":"h","value":"aGk="}],"value":{"type":"BINARY","data":"aGk="}}`
 	d := f.open()
 	for i := range len(body) {
@@ -489,7 +490,8 @@ func TestRecordsExpandBodies(t *testing.T) {
 
 // A record that does not fit the buffer grows it, up to the bound.
 func TestRecordsOfAllSizes(t *testing.T) {
-	f := start(t, restv3.Options{RecordBytes: 3 << 20}, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "8000000"}))
+	f := start(t, restv3.Options{RecordBytes: 3 << 20},
+		kfake.BrokerConfigs(map[string]string{"message.max.bytes": "8000000"}))
 	var body strings.Builder
 	sizes := []int{1, 15_000, 17_000, 100_000, 600_000, 1 << 20, 2 << 20, 1}
 	for _, size := range sizes {
@@ -535,7 +537,9 @@ func TestRecordsClientGone(t *testing.T) {
 func TestRecordsEndWithTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := startWith(t, restv3.Options{}, func(s *http.Server) { s.BaseContext = func(net.Listener) context.Context { return ctx } })
+	f := startWith(t, restv3.Options{}, func(s *http.Server) {
+		s.BaseContext = func(net.Listener) context.Context { return ctx }
+	})
 	d := f.open()
 	d.send(`{"partition_id":0}`)
 	require.Equal(t, 200, d.receive().ErrorCode)
@@ -580,7 +584,8 @@ func TestRecordsManyReceipts(t *testing.T) {
 func TestBatchAnswersBothLists(t *testing.T) {
 	f := start(t, restv3.Options{})
 	a := f.call("POST", at("/topics/orders/records:batch"), `{"entries":[
-		{"id":"a","partition_id":0,"key":{"type":"STRING","data":"k"},"value":{"type":"JSON","data":[1, 2]},"timestamp":"2026-01-02T03:04:05Z"},
+		{"id":"a","partition_id":0,"key":{"type":"STRING","data":"k"},"value":{"type":"JSON","data":[1, 2]},
+			"timestamp":"2026-01-02T03:04:05Z"},
 		{"id":"b","value":{"type":"BINARY","data":1}},
 		{"id":"c","partition_id":0},
 		{"id":"d","partition_id":-1},
@@ -661,7 +666,8 @@ func TestRecordsBinaryOfAllBytes(t *testing.T) {
 		all[i] = byte(i)
 	}
 	text := strings.ReplaceAll(base64.StdEncoding.EncodeToString(all), "/", `\/`)
-	f.receipts(f.post(`{"partition_id":0,"key":{"type":"BINARY","data":"` + text + `"},"value":{"type":"BINARY","data":"` + text + `"}}`))
+	part := `{"type":"BINARY","data":"` + text + `"}`
+	f.receipts(f.post(`{"partition_id":0,"key":` + part + `,"value":` + part + `}`))
 	got := f.stored("orders", 0)
 	require.Equal(t, all, got[0].Key)
 	require.Equal(t, all, got[0].Value)
