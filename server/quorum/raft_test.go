@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -164,9 +165,9 @@ func TestProposalBounds(t *testing.T) {
 	_, _, err := n.Propose(t.Context(), make([]byte, 33<<20))
 	require.ErrorIs(t, err, quorum.ErrTooLarge)
 	n.register(t)
-	// The greatest command is far greater than a file of the log.
+	// A command may be greater than a file of the log.
 	big := newTopic("big", 1).(*metadata.CreateTopics)
-	big.Topics[0].Configs = map[string]string{"compression.type": strings.Repeat("x", 30<<20)}
+	big.Topics[0].Configs = map[string]string{"compression.type": strings.Repeat("x", 6<<20)}
 	require.Equal(t, int16(40), n.propose(t, big).Items[0].Code)
 	n.propose(t, newTopic("after", 2))
 }
@@ -233,6 +234,19 @@ func TestOpenFailsInAnUnusableFolder(t *testing.T) {
 	require.ErrorContains(t, err, "stream layer")
 }
 
+// TestInABubble checks that a node can be part of a simulation: its files are real, its time is not.
+func TestInABubble(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := open(t, dir)
+		n.register(t)
+		time.Sleep(10 * time.Minute) // of leading alone, and of looking whether a snapshot is due
+		n.propose(t, newTopic("a", 1))
+		require.NoError(t, n.Close())
+		require.NotNil(t, open(t, dir).machine.Image().Topic("a"))
+	})
+}
+
 func TestThreeVotersAgree(t *testing.T) {
 	nodes := openThree(t)
 	leader := awaitLeader(t, nodes)
@@ -270,19 +284,20 @@ func openThree(t *testing.T) []node {
 	return nodes
 }
 
+// awaitLeader waits until one of the nodes leads.
 func awaitLeader(t *testing.T, nodes []node) node {
 	t.Helper()
-	var leader node
-	require.Eventually(t, func() bool {
-		for _, n := range nodes {
-			if n.IsLeader() {
-				leader = n
-				return true
-			}
-		}
-		return false
-	}, 20*time.Second, 5*time.Millisecond)
-	return leader
+	select {
+	case <-nodes[0].Ready():
+		return nodes[0]
+	case <-nodes[1].Ready():
+		return nodes[1]
+	case <-nodes[2].Ready():
+		return nodes[2]
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "nobody leads")
+		return node{}
+	}
 }
 
 // awaitImage waits for an image, which a watcher brings.
