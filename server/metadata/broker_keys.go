@@ -122,8 +122,7 @@ func brokerLogKeys() []ConfigKey {
 		Doc: "How often the recovery points of all logs are written down.",
 	}, {
 		Name: "log.flush.start.offset.checkpoint.interval.ms", Type: intType, Default: "60000", check: atLeast(0),
-		Acts: true,
-		Doc:  "How often the start offsets of all logs are written down.",
+		Doc: "How often the start offsets of all logs are written down. Now it is whenever recovery points are.",
 	}, {
 		Name: "log.initial.task.delay.ms", Type: longType, Default: "30000", check: atLeast(0), Acts: true,
 		Doc: "How long after its start a broker begins retention and checkpoints.",

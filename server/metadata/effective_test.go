@@ -153,8 +153,8 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, metadata.BrokerSettings{
 		AutoCreateTopics: true, DeleteTopics: true, NumPartitions: 1, DefaultReplicationFactor: 1, FetchMaxBytes: 57671680,
 		InitialTaskDelay: 30 * time.Second, RetentionCheckInterval: 5 * time.Minute, RecoveryPointInterval: time.Minute,
-		StartOffsetCheckpointInterval: time.Minute, HighWatermarkInterval: 5 * time.Second,
-		LogSync: "ack", LogSyncInterval: time.Second,
+		HighWatermarkInterval: 5 * time.Second,
+		LogSync:               "ack", LogSyncInterval: time.Second,
 		ProducerIDExpiration: 24 * time.Hour, ProducerIDExpirationCheckInterval: 10 * time.Minute,
 	}, *plain.Settings())
 
@@ -173,8 +173,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, 2*time.Millisecond, s.SegmentJitter)
 	require.Equal(t, int64(100), s.SegmentBytes)
 	require.Equal(t, int64(10), s.FlushMessages)
-	require.Equal(t, 3, s.EffectiveMinISR(5))
-	require.Equal(t, 2, s.EffectiveMinISR(2), "more than there are replicas")
+	require.Equal(t, 3, s.MinInsyncReplicas, "more than there are replicas")
 	require.Equal(t, "never", all.Settings().LogSync)
 }
 

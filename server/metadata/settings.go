@@ -23,7 +23,7 @@ type TopicSettings struct {
 	TimestampBefore int64
 	TimestampAfter  int64
 
-	// MinInsyncReplicas is the number as configured; EffectiveMinISR bounds it.
+	// MinInsyncReplicas is the number as configured, which may be more than a partition has replicas.
 	MinInsyncReplicas int
 
 	RetentionTime   time.Duration // negative: no limit
@@ -46,10 +46,6 @@ type TopicSettings struct {
 
 	UncleanLeaderElection bool
 }
-
-// EffectiveMinISR is the ISR size that a partition with so many replicas needs for its high
-// watermark to move: a topic may ask for more in-sync replicas than it has.
-func (s *TopicSettings) EffectiveMinISR(replicas int) int { return min(s.MinInsyncReplicas, replicas) }
 
 // topicSettings returns the settings of a topic with those overrides.
 func (n *nodeView) topicSettings(overrides map[string]string) *TopicSettings {
@@ -110,11 +106,10 @@ type BrokerSettings struct {
 
 	FetchMaxBytes int
 
-	InitialTaskDelay              time.Duration
-	RetentionCheckInterval        time.Duration
-	RecoveryPointInterval         time.Duration // log.flush.offset.checkpoint.interval.ms
-	StartOffsetCheckpointInterval time.Duration
-	HighWatermarkInterval         time.Duration
+	InitialTaskDelay       time.Duration
+	RetentionCheckInterval time.Duration
+	RecoveryPointInterval  time.Duration // log.flush.offset.checkpoint.interval.ms
+	HighWatermarkInterval  time.Duration // replica.high.watermark.checkpoint.interval.ms
 
 	LogSync         string // ack, interval or never
 	LogSyncInterval time.Duration
@@ -134,7 +129,6 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		InitialTaskDelay:                  r.millis("log.initial.task.delay.ms"),
 		RetentionCheckInterval:            r.millis("log.retention.check.interval.ms"),
 		RecoveryPointInterval:             r.millis("log.flush.offset.checkpoint.interval.ms"),
-		StartOffsetCheckpointInterval:     r.millis("log.flush.start.offset.checkpoint.interval.ms"),
 		HighWatermarkInterval:             r.millis("replica.high.watermark.checkpoint.interval.ms"),
 		LogSync:                           r.value("log.sync").text,
 		LogSyncInterval:                   r.millis("log.sync.interval.ms"),

@@ -75,8 +75,8 @@ func topicSegmentKeys() []ConfigKey {
 		Doc: "For tests: a segment size below what segment.bytes allows. Where it is set it takes its place.",
 	}, {
 		Name: "preallocate", Type: kmsg.ConfigTypeBoolean, Default: "false",
-		Synonyms: same("log.preallocate"), Acts: true,
-		Doc: "Whether the file of a new segment gets its full size at once.",
+		Synonyms: same("log.preallocate"),
+		Doc:      "Whether the file of a new segment gets its full size at once.",
 	}, {
 		Name: "segment.bytes", Type: kmsg.ConfigTypeInt, Default: "1073741824", check: atLeast(1 << 20),
 		Synonyms: same("log.segment.bytes"), Acts: true,
