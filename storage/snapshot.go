@@ -66,11 +66,11 @@ func (l *Log) SaveProducerSnapshot(offset int64, payload []byte) error {
 	l.namesChanged()
 	l.markChanged()
 	l.newSnapshots = append(l.newSnapshots, offset)
-	previous := int64(-1)
-	if n := len(l.snapshots); n > 0 {
-		previous = l.snapshots[n-1]
-	}
 	i, known := slices.BinarySearch(l.snapshots, offset)
+	previous := int64(-1)
+	if i > 0 {
+		previous = l.snapshots[i-1]
+	}
 	if !known {
 		l.snapshots = slices.Insert(l.snapshots, i, offset)
 	}

@@ -1,0 +1,250 @@
+package storage_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/storage"
+	"millrace/storage/storagetest"
+)
+
+// failAll makes every call fail.
+func failAll(storagetest.Op, string) (time.Duration, error) { return 0, syscall.EIO }
+
+// failOn makes one kind of call on files with a suffix fail.
+func failOn(op storagetest.Op, suffix string, err error) storagetest.Fault {
+	return func(o storagetest.Op, name string) (time.Duration, error) {
+		if o == op && strings.HasSuffix(name, suffix) {
+			return 0, err
+		}
+		return 0, nil
+	}
+}
+
+// twoLogs makes two logs of which one is to fail.
+func twoLogs(t *testing.T, disk *storagetest.FS) (d *storage.Dir, bad, good *storage.Log) {
+	t.Helper()
+	d, bad = newLog(t, disk, smallConfig())
+	other := orders
+	other.Topic = "payments"
+	good, err := d.CreateLog(other, smallConfig())
+	require.NoError(t, err)
+	return d, bad, good
+}
+
+// requireOffline makes sure that every call answers with the cause, and that other logs live on.
+func requireOffline(t *testing.T, bad, good *storage.Log) {
+	t.Helper()
+	_, err := bad.Append(makeBatch(bad.EndOffset(), 1, 0, 1, 1))
+	require.ErrorIs(t, err, storage.ErrOffline)
+	require.ErrorIs(t, err, syscall.EIO)
+	_, err = bad.Read(0, 1, math.MaxInt64, nil)
+	require.ErrorIs(t, err, storage.ErrOffline)
+	require.ErrorIs(t, bad.Sync(context.Background()), storage.ErrOffline)
+	require.ErrorIs(t, bad.TruncateTo(0), storage.ErrOffline)
+	require.ErrorIs(t, bad.SetStart(1), storage.ErrOffline)
+	require.ErrorIs(t, bad.Offline(), storage.ErrOffline)
+	require.ErrorContains(t, err, "orders-0")
+	appendBatches(t, good, 3)
+	require.NoError(t, good.Sync(context.Background()))
+}
+
+func TestAFailedWriteTakesTheLogOffline(t *testing.T) {
+	disk := newDisk()
+	d, bad, good := twoLogs(t, disk)
+	appendBatches(t, bad, 3)
+	require.NoError(t, bad.Sync(context.Background()))
+	told := make(chan error, 1)
+	bad.OnOffline(func(err error) { told <- err })
+	disk.SetFault(failOn(storagetest.OpWrite, "orders-0/00000000000000000000.log", syscall.EIO))
+	_, err := bad.Append(makeBatch(3, 1, 0, 1, 1))
+	require.ErrorIs(t, err, storage.ErrOffline)
+	require.ErrorIs(t, <-told, syscall.EIO)
+	disk.SetFault(nil)
+	requireOffline(t, bad, good)
+	require.EqualValues(t, 1, d.Stats().OfflineLogs)
+	require.ErrorIs(t, d.Close(), storage.ErrOffline)
+
+	d, bad = reopen(t, disk, smallConfig()) // the next process recovers it
+	require.True(t, d.WasClean())
+	require.Len(t, readAll(t, bad), 3)
+}
+
+func TestAFailedSyncTakesTheLogOffline(t *testing.T) {
+	disk := newDisk()
+	_, bad, good := twoLogs(t, disk)
+	appendBatches(t, bad, 3)
+	require.NoError(t, bad.Sync(context.Background()))
+	appendBatches(t, bad, 1)
+	told := make(chan error, 1)
+	bad.OnOffline(func(err error) { told <- err })
+	disk.SetFault(failOn(storagetest.OpSync, "orders-0/00000000000000000000.log", syscall.EIO))
+	require.ErrorIs(t, bad.Sync(context.Background()), storage.ErrOffline)
+	require.ErrorIs(t, <-told, syscall.EIO)
+	disk.SetFault(nil)
+	require.EqualValues(t, 3, bad.SyncedOffset())
+	requireOffline(t, bad, good)
+}
+
+// Nobody knows whose data a sync of the whole file system failed for.
+func TestAFailedSyncOfEverythingTakesAllItsLogsOffline(t *testing.T) {
+	disk := newDisk()
+	d, one, two := twoLogs(t, disk)
+	third := orders
+	third.Topic = "untouched"
+	good, err := d.CreateLog(third, smallConfig())
+	require.NoError(t, err)
+	appendBatches(t, one, 1)
+	appendBatches(t, two, 1)
+	hold := make(chan struct{})
+	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+		<-hold // until both are in the commit
+		if op == storagetest.OpSyncAll {
+			return 0, syscall.EIO
+		}
+		return 0, nil
+	})
+	one.RequestSync()
+	two.RequestSync()
+	close(hold)
+	require.ErrorIs(t, one.Sync(context.Background()), syscall.EIO)
+	require.ErrorIs(t, two.Sync(context.Background()), syscall.EIO)
+	disk.SetFault(nil)
+	appendBatches(t, good, 1)
+	require.NoError(t, good.Sync(context.Background()))
+}
+
+func TestADiskThatIsFull(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 20)
+	want := readAll(t, l)
+	disk.SetQuota(1)
+	for range 3 {
+		_, err := l.Append(makeBatch(20, 1, 0, 1, 50))
+		require.ErrorIs(t, err, storage.ErrDiskFull)
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.Equal(t, want, readAll(t, l))
+	}
+	require.NoError(t, l.Offline())
+	require.NoError(t, l.Sync(context.Background()))
+	require.Error(t, d.Checkpoint())
+	disk.SetQuota(0)
+	appendBatches(t, l, 20)
+	require.Len(t, readAll(t, l), 40)
+	require.NoError(t, d.Checkpoint())
+	require.NoError(t, d.Close())
+	_, l = reopen(t, disk, smallConfig())
+	require.Len(t, readAll(t, l), 40)
+}
+
+// Every amount of room: within a batch, at a roll, in an index.
+func TestEveryAmountOfRoom(t *testing.T) {
+	full := newDisk()
+	d, l := newLog(t, full, smallConfig())
+	appendBatches(t, l, 20)
+	require.NoError(t, d.Close())
+	total := 0
+	for _, name := range full.Files() {
+		data, err := full.ReadFile(name)
+		require.NoError(t, err)
+		total += len(data)
+	}
+	for quota := 60; quota < total+100; quota += 37 {
+		disk := newDisk()
+		d, l := newLog(t, disk, smallConfig())
+		disk.SetQuota(int64(quota))
+		for i := 0; l.EndOffset() < 20; i++ {
+			_, err := l.Append(makeBatch(l.EndOffset(), 1, l.EndOffset(), 1, 50))
+			if err != nil {
+				require.ErrorIs(t, err, storage.ErrDiskFull)
+				require.Len(t, readAll(t, l), int(l.EndOffset()))
+				disk.SetQuota(0)
+			}
+		}
+		disk.SetQuota(0)
+		require.NoError(t, l.Offline())
+		require.NoError(t, d.Close())
+		_, l = reopen(t, disk, smallConfig())
+		require.Len(t, readAll(t, l), 20)
+	}
+}
+
+// A partial write that cannot be undone would leave a hole, so the log goes offline.
+func TestADiskThatIsFullAndCannotCut(t *testing.T) {
+	disk := newDisk()
+	_, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 2)
+	disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+		switch op {
+		case storagetest.OpWrite:
+			return 0, syscall.ENOSPC
+		case storagetest.OpTruncate:
+			return 0, syscall.EIO
+		}
+		return 0, nil
+	})
+	_, err := l.Append(makeBatch(2, 1, 0, 1, 50))
+	require.ErrorIs(t, err, storage.ErrOffline)
+	require.ErrorIs(t, err, syscall.EIO)
+}
+
+func TestAReadThatFailsIsAnErrorOfThatRead(t *testing.T) {
+	disk := newDisk()
+	_, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 20)
+	disk.SetFault(failOn(storagetest.OpRead, ".log", syscall.EIO))
+	_, err := l.Read(3, 100, 100, nil)
+	require.ErrorIs(t, err, syscall.EIO)
+	require.NotErrorIs(t, err, storage.ErrOffline)
+	disk.SetFault(nil)
+	require.Len(t, readAll(t, l), 20)
+}
+
+func TestAFailedIndexWriteTakesTheLogOffline(t *testing.T) {
+	disk := newDisk()
+	_, bad, good := twoLogs(t, disk)
+	disk.SetFault(failOn(storagetest.OpWrite, "orders-0/00000000000000000000.index", syscall.EIO))
+	var err error
+	for err == nil { // until it rolls
+		_, err = bad.Append(makeBatch(bad.EndOffset(), 1, 0, 1, 50))
+	}
+	require.ErrorIs(t, err, storage.ErrOffline)
+	disk.SetFault(nil)
+	requireOffline(t, bad, good)
+}
+
+// A commit that is slow holds up neither appends nor reads.
+func TestAppendsOverlapWithASlowSync(t *testing.T) {
+	disk := newDisk()
+	_, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 1)
+	require.NoError(t, l.Sync(context.Background()))
+	appendBatches(t, l, 1)
+	syncing, goOn := make(chan struct{}), make(chan struct{})
+	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+		if op == storagetest.OpSync {
+			syncing <- struct{}{}
+			<-goOn
+		}
+		return 0, nil
+	})
+	l.RequestSync()
+	<-syncing
+	appendBatches(t, l, 3)
+	require.Len(t, readAll(t, l), 5)
+	require.EqualValues(t, 1, l.SyncedOffset())
+	synced := make(chan int64, 2)
+	l.OnSynced(func(offset int64) { synced <- offset })
+	l.RequestSync()
+	disk.SetFault(nil)
+	goOn <- struct{}{}
+	require.EqualValues(t, 2, <-synced) // what was written before the sync began
+	require.EqualValues(t, 5, <-synced)
+}
