@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+//go:generate go test . -run TestDocumentation -update
+
 // ConfigKey is one row of a configuration table.
 type ConfigKey struct {
 	Name string
