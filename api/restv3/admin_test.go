@@ -2,6 +2,7 @@ package restv3_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"millrace/api"
 	"millrace/api/restv3"
 )
 
@@ -85,6 +87,16 @@ func TestLinksFollowTheHost(t *testing.T) {
 	req := f.request("GET", "/kafka/v3/clusters", "")
 	req.Host = "proxy.example:8443"
 	require.Contains(t, f.do(req).text, `"self":"http://proxy.example:8443/kafka/v3/clusters"`)
+}
+
+func TestLinksFollowTheAdvertisedAddress(t *testing.T) {
+	advertise := func(o *api.Options) { o.AdvertisedURLs = []string{"https://secure:9443/", "http://public.example:80"} }
+	f := startWith(t, restv3.Options{}, setup{edge: advertise})
+	require.Contains(t, f.call("GET", "/v3/clusters", "").text, `"self":"http://public.example:80/v3/clusters"`)
+	f = startWith(t, restv3.Options{}, setup{edge: advertise, srv: (*httptest.Server).StartTLS})
+	require.Contains(t, f.call("GET", "/kafka/v3/clusters", "").text, `"self":"https://secure:9443/kafka/v3/clusters"`)
+	f = startWith(t, restv3.Options{}, setup{srv: (*httptest.Server).StartTLS})
+	require.Contains(t, f.call("GET", "/v3/clusters", "").text, `"self":"`+f.url+`/v3/clusters"`)
 }
 
 func TestOtherClustersAreRefused(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -252,6 +253,22 @@ func TestRecordsFullDuplex(t *testing.T) {
 	d.send(`{"partition_id":0}`)
 	require.Equal(t, int64(21), d.receive().Offset)
 	require.NoError(t, d.w.Close())
+	d.ended()
+}
+
+func TestRecordsFullDuplexHTTP2(t *testing.T) {
+	f := startWith(t, restv3.Options{}, setup{srv: func(s *httptest.Server) {
+		s.EnableHTTP2 = true
+		s.StartTLS()
+	}})
+	d := f.open()
+	require.Equal(t, 2, d.resp.ProtoMajor)
+	for i := range 5 {
+		d.send(fmt.Sprintf(`{"partition_id":0,"value":{"type":"JSON","data":%d}}`, i))
+		require.Equal(t, int64(i), d.receive().Offset)
+	}
+	d.send(`{]`)
+	require.Equal(t, 400, d.receive().ErrorCode)
 	d.ended()
 }
 
@@ -537,9 +554,10 @@ func TestRecordsClientGone(t *testing.T) {
 func TestRecordsEndWithTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	f := startWith(t, restv3.Options{}, func(s *http.Server) {
-		s.BaseContext = func(net.Listener) context.Context { return ctx }
-	})
+	f := startWith(t, restv3.Options{}, setup{srv: func(s *httptest.Server) {
+		s.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+		s.Start()
+	}})
 	d := f.open()
 	d.send(`{"partition_id":0}`)
 	require.Equal(t, 200, d.receive().ErrorCode)

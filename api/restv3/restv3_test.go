@@ -37,11 +37,16 @@ type fixture struct {
 
 func start(t *testing.T, o restv3.Options, with ...kfake.Opt) *fixture {
 	t.Helper()
-	return startWith(t, o, nil, with...)
+	return startWith(t, o, setup{}, with...)
 }
 
-// startWith lets a test change the HTTP server before it starts.
-func startWith(t *testing.T, o restv3.Options, change func(*http.Server), with ...kfake.Opt) *fixture {
+// setup is what a test changes of the HTTP side before it starts.
+type setup struct {
+	edge func(*api.Options)
+	srv  func(*httptest.Server) // starts it
+}
+
+func startWith(t *testing.T, o restv3.Options, s setup, with ...kfake.Opt) *fixture {
 	t.Helper()
 	opts := append([]kfake.Opt{
 		kfake.NumBrokers(1), kfake.ClusterID(clusterID), kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(3),
@@ -53,13 +58,17 @@ func startWith(t *testing.T, o restv3.Options, change func(*http.Server), with .
 	require.NoError(t, err)
 	t.Cleanup(kc.Close)
 	c := client.New(kc.Broker(0), client.Options{})
-	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
+	of := api.Options{Client: c, Pool: record.NewPool(1 << 20)}
+	if s.edge != nil {
+		s.edge(&of)
+	}
+	edge, err := api.NewEdge(of)
 	require.NoError(t, err)
 	srv := httptest.NewUnstartedServer(api.NewRouter(edge, restv3.New(edge, c, o).Mount))
-	if change != nil {
-		change(srv.Config)
+	if s.srv == nil {
+		s.srv = (*httptest.Server).Start
 	}
-	srv.Start()
+	s.srv(srv)
 	t.Cleanup(srv.Close)
 	return &fixture{t: t, url: srv.URL, client: c, cluster: cluster, http: srv.Client(), lax: true}
 }
