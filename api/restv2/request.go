@@ -191,7 +191,7 @@ func parseRecord(in *input, c *rawjson.Cursor) error {
 			}
 		case string(name) == "partition":
 			bit = 4
-			if err := in.setPartition(value, null); err != nil {
+			if err := in.setPartition(value); err != nil {
 				return err
 			}
 		default:
@@ -204,8 +204,8 @@ func parseRecord(in *input, c *rawjson.Cursor) error {
 	}
 }
 
-func (in *input) setPartition(value []byte, null bool) error {
-	if null {
+func (in *input) setPartition(value []byte) error {
+	if rawjson.IsNull(value) {
 		return nil
 	}
 	n, ok := rawjson.Int64(value)

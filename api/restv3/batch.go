@@ -145,33 +145,23 @@ func isEntryID(id []byte) bool {
 // batchResponse lists what became of the entries, in their order.
 func batchResponse(rs *receipts, entries []entry) batchAnswer {
 	out := append([]byte(nil), `{"successes":[`...)
-	begun := false
 	for i := range entries {
-		e := &entries[i]
-		if e.fault != nil {
-			continue
+		if e := &entries[i]; e.fault == nil {
+			out = append(rs.stored(appendID(out, e), e), '}')
 		}
-		out = appendID(out, e, begun)
-		out = append(rs.stored(out, e), '}')
-		begun = true
 	}
 	out = append(out, `],"failures":[`...)
-	begun = false
 	for i := range entries {
-		e := &entries[i]
-		if e.fault == nil {
-			continue
+		if e := &entries[i]; e.fault != nil {
+			out = append(refused(appendID(out, e), e.fault), '}')
 		}
-		out = appendID(out, e, begun)
-		out = append(refused(out, e.fault), '}')
-		begun = true
 	}
 	return append(out, "]}"...)
 }
 
-// appendID begins the object of an entry.
-func appendID(dst []byte, e *entry, comma bool) []byte {
-	if comma {
+// appendID begins the object of an entry in a list.
+func appendID(dst []byte, e *entry) []byte {
+	if dst[len(dst)-1] != '[' {
 		dst = append(dst, ',')
 	}
 	dst = append(dst, `{"id":`...)

@@ -40,13 +40,14 @@ const (
 func (a *API) produceRecords(w http.ResponseWriter, r *http.Request) {
 	s := a.newStream(w, r)
 	defer a.release(s)
-	latin1, err := checkRecords(r)
+	var err error
+	s.latin1, err = checkRecords(r)
 	switch {
 	case err != nil:
 	case r.ContentLength >= 0 && r.ContentLength <= wholeBytes || r.Header.Get("Content-Encoding") != "":
-		err = s.whole(r, latin1)
+		err = s.whole(r)
 	default:
-		err = s.duplex(r, latin1)
+		err = s.duplex(r)
 	}
 	if err != nil {
 		a.fail(w, r, err)
@@ -93,6 +94,7 @@ type stream struct {
 	topic    string
 	receipts receipts
 
+	latin1     bool      // the body is ISO-8859-1
 	body       io.Reader // what is to come; nil once it has ended
 	lent       api.Body  // the memory of buf
 	buf        []byte
@@ -110,14 +112,14 @@ type stream struct {
 
 // whole reads the body before it stores anything and answers in one write, unless there are very many
 // receipts.
-func (s *stream) whole(r *http.Request, latin1 bool) error {
+func (s *stream) whole(r *http.Request) error {
 	body, err := s.api.edge.ReadBody(s.w, r, 0)
 	defer body.Free()
 	if err != nil {
 		return err
 	}
 	s.buf = body.Bytes
-	if latin1 {
+	if s.latin1 {
 		s.buf = appendLatin1(body.Arena().Alloc(2 * len(body.Bytes))[:0], body.Bytes)
 	}
 	s.end = len(s.buf)
@@ -135,7 +137,7 @@ func (s *stream) whole(r *http.Request, latin1 bool) error {
 }
 
 // duplex answers while the body is still coming.
-func (s *stream) duplex(r *http.Request, latin1 bool) error {
+func (s *stream) duplex(r *http.Request) error {
 	done, err := s.api.edge.OpenStream()
 	if err != nil {
 		return err
@@ -155,7 +157,7 @@ func (s *stream) duplex(r *http.Request, latin1 bool) error {
 	_ = s.rc.SetReadDeadline(s.until) // where there are no deadlines it may last
 	defer s.unblock(r.Context())()
 	s.buf, s.body = s.lent.Bytes, r.Body
-	if latin1 {
+	if s.latin1 {
 		s.body = &latin1Reader{from: r.Body}
 	}
 	s.begin()
@@ -163,21 +165,24 @@ func (s *stream) duplex(r *http.Request, latin1 bool) error {
 		return nil
 	}
 	s.run(r.Context())
-	if s.flush() == nil && s.body != nil {
-		s.hangUp()
+	if s.flush() == nil && s.body != nil && r.ProtoMajor == 1 {
+		s.hangUp(r)
 	}
 	return nil
 }
 
 // hangUp ends the answer to a body that has not ended, and the connection: what still comes must not be
 // read as the next request. It stays a moment, since closing at once would drop receipts on their way.
-func (s *stream) hangUp() {
+// HTTP/2 needs none of this: it ends one stream by itself.
+func (s *stream) hangUp(r *http.Request) {
 	conn, _, err := s.rc.Hijack()
 	if err != nil {
-		return // HTTP/2 ends one stream by itself
+		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(lingerTime))
-	_, _ = io.WriteString(conn, "0\r\n\r\n") // the last chunk
+	if r.ProtoAtLeast(1, 1) {
+		_, _ = io.WriteString(conn, "0\r\n\r\n") // the last chunk
+	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}

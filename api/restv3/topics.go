@@ -22,9 +22,9 @@ func (a *API) ListKafkaTopics(ctx context.Context, r ListKafkaTopicsRequestObjec
 	out := KafkaTopicList{
 		Kind: "KafkaTopicList", Metadata: l.collection("/topics"), Data: make([]KafkaTopic, len(topics)),
 	}
-	asked := isTrue(r.Params.IncludeAuthorizedOperations) || isTrue(r.Params.IncludeAuthorizedOperationsCamel)
+	ops := operations(r.Params.IncludeAuthorizedOperations, r.Params.IncludeAuthorizedOperationsCamel)
 	for i, t := range topics {
-		out.Data[i] = topicResponse(l, t, operations(asked))
+		out.Data[i] = topicResponse(l, t, ops)
 	}
 	return ListKafkaTopics200JSONResponse(out), nil
 }
@@ -35,7 +35,7 @@ func (a *API) GetKafkaTopic(ctx context.Context, r GetKafkaTopicRequestObject) (
 	if err != nil {
 		return nil, err
 	}
-	ops := operations(isTrue(r.Params.IncludeAuthorizedOperations))
+	ops := operations(r.Params.IncludeAuthorizedOperations)
 	return GetKafkaTopic200JSONResponse(topicResponse(linksFrom(ctx), topic, ops)), nil
 }
 
@@ -78,7 +78,7 @@ func (a *API) UpdateKafkaTopicPartitions(ctx context.Context, r UpdateKafkaTopic
 	if err != nil {
 		return nil, err
 	}
-	return UpdateKafkaTopicPartitions200JSONResponse(topicResponse(linksFrom(ctx), topic, operations(false))), nil
+	return UpdateKafkaTopicPartitions200JSONResponse(topicResponse(linksFrom(ctx), topic, operations())), nil
 }
 
 func (a *API) DeleteKafkaTopic(ctx context.Context, r DeleteKafkaTopicRequestObject) (
@@ -159,7 +159,7 @@ func createTopicResponse(l links, t client.NewTopic, created client.CreatedTopic
 	if out.ReplicationFactor < 0 {
 		out.ReplicationFactor = max(int32(t.ReplicationFactor), int32(len(t.Assignments[0])))
 	}
-	return linkTopic(l, out, operations(false))
+	return linkTopic(l, out, operations())
 }
 
 func topicResponse(l links, t *client.Topic, ops []string) KafkaTopic {
@@ -180,11 +180,12 @@ func linkTopic(l links, t KafkaTopic, ops []string) KafkaTopic {
 	return t
 }
 
-func operations(asked bool) []string {
-	if !asked {
-		return []string{}
+// operations is what to tell as authorized operations: nothing, unless one of the parameters asks for it.
+func operations(asked ...*bool) []string {
+	for _, a := range asked {
+		if a != nil && *a {
+			return topicOperations[:]
+		}
 	}
-	return topicOperations[:]
+	return []string{}
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
