@@ -70,7 +70,7 @@ func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
 		if err != nil {
 			return dst, malformed(err)
 		}
-		bit := 1
+		bit := seenRecords
 		if string(name) == "records" {
 			dst, err = parseRecords(dst, &c, maxRecords)
 		} else {
@@ -106,23 +106,42 @@ func isEmpty(data []byte) bool {
 	return false
 }
 
-// schemaField passes over a member that matters to schema formats only, and returns a bit for its name.
+// Bits of the members of a request that were seen.
+const (
+	seenRecords = 1 << iota
+	seenKeySchema
+	seenKeySchemaID
+	seenValueSchema
+	seenValueSchemaID
+)
+
+// schemaField reads a member that matters to schema formats only, and returns the bit of its name. Its
+// shape is checked; what it says is of no use to the formats served.
 func schemaField(c *rawjson.Cursor, name []byte) (int, error) {
-	bit := 0
+	bit, isID := 0, false
 	switch string(name) {
 	case "key_schema":
-		bit = 1 << 1
+		bit = seenKeySchema
 	case "key_schema_id":
-		bit = 1 << 2
+		bit, isID = seenKeySchemaID, true
 	case "value_schema":
-		bit = 1 << 3
+		bit = seenValueSchema
 	case "value_schema_id":
-		bit = 1 << 4
+		bit, isID = seenValueSchemaID, true
 	default:
 		return 0, unprocessable("Unrecognized field: %s", name)
 	}
-	if _, _, err := c.Value(rawjson.BodyDepth); err != nil {
+	value, _, err := c.Value(rawjson.BodyDepth)
+	switch {
+	case err != nil:
 		return 0, malformed(err)
+	case rawjson.IsNull(value):
+	case isID:
+		if n, ok := rawjson.Int64(value); !ok || int64(int32(n)) != n {
+			return 0, badRequest("%s=%s is not a 32-bit integer.", name, excerpt(value))
+		}
+	case value[0] != '"':
+		return 0, badRequest("%s=%s is not a string.", name, excerpt(value))
 	}
 	return bit, nil
 }

@@ -221,6 +221,9 @@ func alterTopicsRequest(body alterTopicsBody) ([]owner, []client.ResourceChanges
 		if t.TopicName == nil {
 			return nil, nil, missing("data.topic_name")
 		}
+		if t.Configs == nil {
+			return nil, nil, missing("data.configs")
+		}
 		if seen[*t.TopicName] {
 			return nil, nil, badRequest("Topic %s is given twice.", *t.TopicName)
 		}
