@@ -62,7 +62,10 @@ func (e *Edge) ReadBody(w http.ResponseWriter, r *http.Request, limit int) (Body
 	if r.ContentLength != 0 {
 		p := &progress{rc: http.NewResponseController(w), rate: e.limits.BodyRate, window: e.limits.BodyWindow}
 		err = b.read(r, p, limit)
-		p.stop()
+		p.stop(err)
+		if sw, ok := w.(*statusWriter); ok {
+			sw.bodyDone = true
+		}
 		if err != nil {
 			return b, err
 		}
@@ -181,9 +184,18 @@ func (p *progress) move(now time.Time) {
 	p.off = p.rc.SetReadDeadline(now.Add(p.window)) != nil
 }
 
-// stop lifts the deadline: the connection is watched for the client's going away from now on.
-func (p *progress) stop() {
-	if !p.since.IsZero() && !p.off {
-		_ = p.rc.SetReadDeadline(time.Time{}) // it could be set before
+// stop ends the reading. After a whole body the deadline is lifted: the connection is watched for the client's going
+// away from now on. After another one nothing more is read: not even what net/http would discard of it.
+func (p *progress) stop(err error) {
+	if p.off {
+		return
 	}
+	if err != nil {
+		p.expire()
+		return
+	}
+	_ = p.rc.SetReadDeadline(time.Time{}) // it could be set before
 }
+
+// expire makes every read fail from now on.
+func (p *progress) expire() { _ = p.rc.SetReadDeadline(time.Unix(1, 0)) }

@@ -47,6 +47,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v := recover(); v != nil {
 			e.panicked(sw, r, v)
 		}
+		e.boundRest(sw, r)
 		e.metrics.done(family(r.URL.Path), sw.status, time.Since(start))
 	}()
 	if err := e.admit(r); err != nil {
@@ -59,6 +60,14 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = &get
 	}
 	rt.mux.ServeHTTP(sw, r)
+}
+
+// boundRest sets a deadline for the rest of a body that no handler read: net/http discards it after the answer, and
+// would wait for a silent client without end.
+func (e *Edge) boundRest(w *statusWriter, r *http.Request) {
+	if r.ContentLength != 0 && !w.bodyDone {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(e.limits.BodyWindow)) // none in a test's writer
+	}
 }
 
 // admit refuses what no API accepts.
@@ -126,7 +135,8 @@ func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
 // statusWriter remembers the status of an answer. ResponseController reaches the writer below.
 type statusWriter struct {
 	http.ResponseWriter
-	status int // 0 until the header is written
+	status   int  // 0 until the header is written
+	bodyDone bool // the request's body was read to its end, or will not be
 }
 
 func (w *statusWriter) WriteHeader(status int) {

@@ -214,7 +214,7 @@ func (in *intake) decodeBase64(name string, value []byte) ([]byte, error) {
 	if err != nil {
 		return nil, api.Refuse(api.MalformedBody, "%s is not valid base64: %v", name, err)
 	}
-	return out[:n:n], nil
+	return nonNil(out[:n:n]), nil
 }
 
 // validBase64 checks base64 without keeping what it stands for.
