@@ -165,6 +165,7 @@ func (k *Consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.To
 	}
 	s.done = done
 	// What is wrong with where the stream starts is told by the status, so the first fetch comes before the head.
+	preface := s.preface() // names where the stream starts, which the fetch moves
 	first, _, err := s.step()
 	if err != nil {
 		s.end()
@@ -174,7 +175,7 @@ func (k *Consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.To
 		s.end()
 		return nil // the connection is gone
 	}
-	s.run(r.Context(), append([]frame{s.preface()}, first...))
+	s.run(r.Context(), append([]frame{preface}, first...))
 	return nil
 }
 

@@ -1,0 +1,152 @@
+package native
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/record"
+)
+
+func TestClock(t *testing.T) {
+	const layout = "2006-01-02T15:04:05.000Z"
+	var c clock
+	check := func(ms int64) {
+		require.Equal(t, time.UnixMilli(ms).UTC().Format(layout), string(c.append(nil, ms)))
+	}
+	for _, ms := range []int64{0, -1, 1, 999, 1000, -1000, -1001, minInstant, maxInstant, 951_782_400_000, 951_868_799_999,
+		4_107_542_400_000, -2_203_891_200_000} {
+		check(ms)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		check(minInstant + rng.Int64N(maxInstant-minInstant+1))
+	}
+	for day := range int64(800) {
+		check(day * 86_400_000)
+		check(day*86_400_000 - 1)
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { c.append(make([]byte, 0, 32), 1_700_000_000_000) }))
+}
+
+func TestEncodeInstants(t *testing.T) {
+	var e jsonEncoder
+	for ms, want := range map[int64]string{
+		-1:             `{"partition":2,"offset":1,"value":null}`,
+		0:              `{"partition":2,"offset":1,"timestamp":"1970-01-01T00:00:00.000Z","value":null}`,
+		-2:             `{"partition":2,"offset":1,"timestamp":"1969-12-31T23:59:59.998Z","value":null}`,
+		maxInstant + 1: `{"partition":2,"offset":1,"value":null,"decode_error":"` + badInstant + `253402300800000"}`,
+		minInstant - 1: `{"partition":2,"offset":1,"value":null,"decode_error":"` + badInstant + `-62167219200001"}`,
+	} {
+		require.Equal(t, want, string(e.append(nil, 2, &record.Record{Offset: 1, Timestamp: ms})))
+	}
+}
+
+// Whatever a record holds, its JSON is valid, on one line where that is asked for, and gives the bytes back.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte("k"), []byte(`{"a":1}`), "name", []byte{0xff}, uint8(0), int64(5))
+	f.Add([]byte("null"), []byte(" null\n"), "\xff", []byte("x"), uint8(5), int64(-1))
+	f.Add([]byte("[1,\r\n2]"), []byte("\"\u2028\xed\xa0\x80"), "", []byte(nil), uint8(10), int64(1<<62))
+	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, forms uint8, ms int64) {
+		e := jsonEncoder{key: form(forms & 3), value: form(forms >> 2 & 3), lines: true}
+		r := record.Record{Offset: 7, Timestamp: ms, Key: key, Value: value, Headers: []record.Header{{Key: name, Value: header}}}
+		out := e.append(nil, 1, &r)
+		require.True(t, json.Valid(out), "%s", out)
+		require.True(t, utf8.Valid(out))
+		require.Negative(t, bytes.IndexAny(out, "\r\n"))
+		var got map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(out, &got))
+		checkField(t, got, "key", key)
+		checkField(t, got, "value", value)
+		events := eventEncoder{topic: "t"}
+		require.True(t, json.Valid(events.append(nil, 1, &r)))
+	})
+}
+
+// checkField compares what a field shows with what it was made from.
+func checkField(t *testing.T, got map[string]json.RawMessage, name string, want []byte) {
+	forms := 0
+	for _, suffix := range []string{"", "_text", "_base64"} {
+		if _, ok := got[name+suffix]; ok {
+			forms++
+		}
+	}
+	if want == nil {
+		require.True(t, forms == 0 || string(got[name]) == "null")
+		return
+	}
+	require.Equal(t, 1, forms)
+	switch {
+	case got[name+"_base64"] != nil:
+		var s string
+		require.NoError(t, json.Unmarshal(got[name+"_base64"], &s))
+		b, err := base64.StdEncoding.DecodeString(s)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(b))
+	case got[name+"_text"] != nil:
+		var s string
+		require.NoError(t, json.Unmarshal(got[name+"_text"], &s))
+		require.Equal(t, string(want), s)
+	default:
+		require.NotEqual(t, "null", string(got[name]))
+		var a, b bytes.Buffer
+		require.NoError(t, json.Compact(&a, want))
+		require.NoError(t, json.Compact(&b, got[name]))
+		require.Equal(t, a.String(), b.String())
+	}
+}
+
+func TestEncodeEventAttributesAreBounded(t *testing.T) {
+	headers := []record.Header{{Key: "ce_specversion", Value: []byte("1.0")}, {Key: "ce_id", Value: []byte("1")},
+		{Key: "ce_source", Value: []byte("s")}, {Key: "ce_type", Value: []byte("t")}}
+	for i := range 1000 {
+		headers = append(headers, record.Header{Key: "ce_x" + strings.Repeat("y", i), Value: []byte("1")})
+	}
+	var e eventEncoder
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(e.append(nil, 0, &record.Record{Headers: headers}), &got))
+	require.Len(t, got, maxEventAttributes)
+}
+
+// benchBatch is one batch of JSON values of about a size.
+func benchBatch(size, count int) record.Batch {
+	value := []byte(`{"ts":1000000000000000000,"order0":"pending eu-west","created1":123.45,"shipped2":"9f8e7d6c5b4a3210","p":"`)
+	value = append(value, strings.Repeat("x", max(size-len(value)-2, 0))...)
+	value = append(value, '"', '}')
+	var b record.Builder
+	for range count {
+		b.Append(&record.Record{Timestamp: 1_700_000_000_000, Key: []byte(`"key-12345"`), Value: value})
+	}
+	return b.Build()
+}
+
+func BenchmarkEncode(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		size, count int
+	}{{"100B", 100, 1000}, {"1KiB", 1024, 1000}} {
+		b.Run(c.name, func(b *testing.B) {
+			batch := benchBatch(c.size, c.count)
+			var s scanner
+			var e jsonEncoder
+			var dst []byte
+			b.SetBytes(int64(len(batch)))
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = dst[:0]
+				_, err := s.scan(segment{batches: batch, before: forever}, func(r *record.Record) bool {
+					dst = e.append(dst, 0, r)
+					return true
+				})
+				require.NoError(b, err)
+			}
+		})
+	}
+}
