@@ -50,7 +50,7 @@ func New(o Options) *Server {
 // Mount adds the routes of /v1 to r.
 func (s *Server) Mount(r chi.Router) {
 	fail := s.edge.Fail
-	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{}, StrictHTTPServerOptions{
+	strict := NewStrictHandlerWithOptions(s, []StrictMiddlewareFunc{knownQuery}, StrictHTTPServerOptions{
 		RequestErrorHandlerFunc: fail, ResponseErrorHandlerFunc: fail,
 	})
 	HandlerWithOptions(strict, ChiServerOptions{

@@ -99,6 +99,8 @@ func (q *produceRequest) parse(r *http.Request, now func() time.Time) error {
 }
 
 func (q *produceRequest) parseQuery(query string) error {
+	var seen [4]string // as many as there are parameters
+	n := 0
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
@@ -110,9 +112,13 @@ func (q *produceRequest) parseQuery(query string) error {
 		if err != nil {
 			return api.Refuse(api.InvalidParameter, "parameter %q is not well encoded: %v", name, err)
 		}
+		if slices.Contains(seen[:n], name) {
+			return api.Refuse(api.InvalidParameter, "parameter %q is given twice", name)
+		}
 		if err := q.setParameter(name, value); err != nil {
 			return err
 		}
+		seen[n], n = name, n+1
 	}
 	return nil
 }

@@ -38,6 +38,22 @@ func (t *RecordDeletion) UnmarshalJSON(b []byte) error {
 	return api.Decode(b, (*plain)(t))
 }
 
+// UnmarshalJSON reads a part of the body whose partition must be named, since 0 is one too.
+func (d *PartitionDeletion) UnmarshalJSON(b []byte) error {
+	var named struct {
+		Partition    *int32 `json:"partition"`
+		BeforeOffset *int64 `json:"before_offset"`
+	}
+	if err := api.Decode(b, &named); err != nil {
+		return err
+	}
+	if named.Partition == nil {
+		return api.Required("partitions.partition")
+	}
+	*d = PartitionDeletion{Partition: *named.Partition, BeforeOffset: named.BeforeOffset}
+	return nil
+}
+
 // ListTopics answers with a page of topics by name. The cursor is the name of the last one before.
 func (s *Server) ListTopics(ctx context.Context, req ListTopicsRequestObject) (ListTopicsResponseObject, error) {
 	limit := defaultLimit
