@@ -81,7 +81,8 @@ func (l *Log) SaveProducerSnapshot(offset int64, payload []byte) error {
 	})
 }
 
-// LoadProducerSnapshot gives the newest snapshot with log start < offset <= log end. If its payload
+// LoadProducerSnapshot gives the newest snapshot with log start <= offset <= log end: an older one
+// lacks batches that are gone, one at the start is complete although no batch is left. If its payload
 // proves unreadable, drop it with DropProducerSnapshotsAfter(offset-1) and load again.
 func (l *Log) LoadProducerSnapshot() (offset int64, payload []byte, ok bool, err error) {
 	l.lock.Lock()
@@ -93,7 +94,7 @@ func (l *Log) LoadProducerSnapshot() (offset int64, payload []byte, ok bool, err
 		return 0, nil, false, nil
 	}
 	offset = l.snapshots[len(l.snapshots)-1]
-	if offset <= l.start.Load() {
+	if offset < l.start.Load() {
 		return 0, nil, false, nil
 	}
 	payload, err = readFile(l.dir.fs, offsetFileName(l.path, offset, snapshotSuffix))
