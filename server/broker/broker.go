@@ -68,7 +68,7 @@ type Broker struct {
 func Open(cfg Config) *Broker {
 	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.view.Store(&view{})
+	b.view.Store(newView())
 	b.metrics = newMetrics(cfg.Registerer, b)
 	b.ids = newProducerIDs(b.allocateProducerIDs)
 	b.waiters.New = func() any { return partition.NewWaiter() }

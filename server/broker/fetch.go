@@ -126,10 +126,10 @@ func (f *fetch) wait(ctx context.Context) error {
 	defer f.broker.metrics.waiting.Dec()
 	for !f.complete() {
 		w.Lack(int(f.req.MinBytes) - f.size)
-		err := f.watch(w)
-		if err == nil {
-			err = w.Wait(ctx)
+		if !f.watch(w) {
+			return nil
 		}
+		err := w.Wait(ctx)
 		w.Leave()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -143,22 +143,24 @@ func (f *fetch) wait(ctx context.Context) error {
 	return nil
 }
 
-// watch registers the waiter with all partitions. An error means that one is gone: the next read
-// finds out.
-func (f *fetch) watch(w *partition.Waiter) error {
+// watch registers the waiter with all partitions. When one of them is gone, that is its answer and
+// there is nothing to wait for.
+func (f *fetch) watch(w *partition.Waiter) bool {
 	for i := range f.req.Topics {
 		t := &f.req.Topics[i]
 		for j := range t.Partitions {
+			out := &f.resp.Topics[i].Partitions[j]
 			leader, err := f.lookUp(t, t.Partitions[j].Partition)
-			if err != nil {
-				return err
+			if err == nil {
+				err = leader.Watch(w, out.HighWatermark)
 			}
-			if err := leader.Watch(w, f.resp.Topics[i].Partitions[j].HighWatermark); err != nil {
-				return err
+			if err != nil {
+				f.refuse(out, err)
+				return false
 			}
 		}
 	}
-	return nil
+	return true
 }
 
 func (f *fetch) done() *kmsg.FetchResponse {

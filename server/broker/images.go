@@ -28,12 +28,14 @@ func (b *Broker) OnImage(old, image *metadata.Image) {
 	if old == nil {
 		b.setAsideStrays(image)
 	}
-	w := &watch{broker: b, editor: b.view.Load().edit(image)}
-	for _, c := range metadata.Diff(b.view.Load().image, image) {
+	was := b.view.Load()
+	w := &watch{broker: b, editor: was.edit(image)}
+	for _, c := range metadata.Diff(was.image, image) {
 		w.change(c)
 	}
 	w.open()
 	b.view.Store(&w.editor.view)
+	close(was.superseded)
 }
 
 // watch is one OnImage at work.

@@ -59,23 +59,29 @@ func newProducerIDs(allocate func(context.Context) (idBlock, error)) *producerID
 	return &producerIDs{allocate: allocate}
 }
 
-// take gives one id. It waits for at most one allocation.
+// take gives one id. It waits for an allocation when none is at hand, and gives up when one fails.
 func (p *producerIDs) take(ctx context.Context, owner *Broker) (int64, error) {
-	id, ended := p.tryTake(owner)
-	if ended == nil {
-		return id, nil
+	for {
+		id, ended := p.tryTake(owner)
+		if ended == nil {
+			return id, nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return -1, ctx.Err()
+		}
+		if err := p.failure(); err != nil {
+			return -1, fmt.Errorf("allocate producer ids: %w", err)
+		}
 	}
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		return -1, ctx.Err()
-	}
-	if id, ended = p.tryTake(owner); ended == nil {
-		return id, nil
-	}
+}
+
+// failure is why the last allocation gave nothing.
+func (p *producerIDs) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return -1, fmt.Errorf("allocate producer ids: %w", p.failed)
+	return p.failed
 }
 
 // tryTake gives an id, or the end of the allocation to wait for. It starts one when the ids at hand

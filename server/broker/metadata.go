@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -115,11 +116,35 @@ func (b *Broker) autoCreate(ctx context.Context, v *view, req *kmsg.MetadataRequ
 	}
 	refused := make(map[string]int16)
 	for i := range resp.Topics {
-		if t := &resp.Topics[i]; t.ErrorCode != 0 && t.ErrorCode != kerr.TopicAlreadyExists.Code {
+		switch t := &resp.Topics[i]; t.ErrorCode {
+		case 0, kerr.TopicAlreadyExists.Code:
+			b.awaitTopic(ctx, t.Topic)
+		default:
 			refused[t.Topic] = t.ErrorCode
 		}
 	}
 	return refused, nil
+}
+
+// viewLag bounds how long a request waits for this node to learn what the controller knows.
+const viewLag = 5 * time.Second
+
+// awaitTopic waits until this broker knows a topic that exists: another request may have created it
+// a moment ago, and its logs may be in the making.
+func (b *Broker) awaitTopic(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, viewLag)
+	defer cancel()
+	for {
+		v := b.view.Load()
+		if v.image.Topic(name) != nil {
+			return
+		}
+		select {
+		case <-v.superseded:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func creatable(image *metadata.Image, name string) bool {

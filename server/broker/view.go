@@ -14,7 +14,11 @@ import (
 type view struct {
 	image  *metadata.Image
 	topics [viewShards]map[[16]byte]*hosted
+	// superseded is closed when there is a next view.
+	superseded chan struct{}
 }
+
+func newView() *view { return &view{superseded: make(chan struct{})} }
 
 const viewShards = 64
 
@@ -93,7 +97,7 @@ type editor struct {
 
 func (v *view) edit(image *metadata.Image) *editor {
 	e := &editor{view: *v}
-	e.image = image
+	e.image, e.superseded = image, make(chan struct{})
 	return e
 }
 

@@ -88,6 +88,8 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	b.SetBaseOffset(end)
 	b.SetLeaderEpoch(l.role.Load().LeaderEpoch)
 	if err := l.write(b); err != nil {
+		b.SetBaseOffset(0) // the client may send the same bytes again
+		b.SetLeaderEpoch(none)
 		return Appended{}, err
 	}
 	if sequenced {

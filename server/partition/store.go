@@ -18,6 +18,7 @@
 package partition
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,6 +38,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// idleCodecs is how many decompressors a node keeps for the check of compressed batches.
+const idleCodecs = 4
+
 // Store is the partitions of one node. It is safe for concurrent use, with different partitions.
 type Store struct {
 	dir          *storage.Dir
@@ -53,7 +57,7 @@ func NewStore(c Config) *Store {
 		commitSynced: c.CommitSynced,
 		now:          c.Now,
 		logger:       c.Logger,
-		codecs:       new(record.Codecs),
+		codecs:       record.NewCodecs(idleCodecs),
 	}
 }
 
@@ -75,6 +79,13 @@ func (s *Store) Open(n Name, settings *Settings, role Role) (*Leader, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open log of %s: %w", n, err)
+	}
+	if s.commitSynced {
+		// What a crash left in the page cache was acknowledged and read perhaps: it is made durable before
+		// anybody asks for the high watermark, which would else begin below it. Else there is nothing to do.
+		if err := log.Sync(context.Background()); err != nil {
+			return nil, fmt.Errorf("sync what a crash left of %s: %w", n, err)
+		}
 	}
 	return newLeader(s, log, n, settings, role), nil
 }
