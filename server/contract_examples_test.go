@@ -1,0 +1,173 @@
+package server_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stretchr/testify/require"
+)
+
+// TestContract holds one node against the contract: every example succeeds as the contract says, every request that
+// breaks the contract is refused as it says, and every status that it lists was met on the way.
+func TestContract(t *testing.T) {
+	g := newRig(t)
+	t.Run("examples", g.testExamples)
+	t.Run("faults", g.testFaults)
+	t.Run("statuses", g.testStatuses)
+}
+
+// testExamples sends every example of every operation, each to the node as restore leaves it, and checks every answer.
+func (g *rig) testExamples(t *testing.T) {
+	for _, op := range g.ops {
+		t.Run(op.OperationID, func(t *testing.T) {
+			for _, s := range g.samples(t, op) {
+				if absent := needsAbsent[op.OperationID]; absent {
+					g.clear(t)
+				} else {
+					g.restore(t)
+				}
+				if prepare := preparations[op.OperationID+" "+s.what]; prepare != nil {
+					prepare(t, g, s.request)
+				}
+				a := g.send(t, s.request)
+				if a.status >= 300 {
+					t.Errorf("%s: %s\nanswered with %d %s", s.what, s.request, a.status, a.body)
+				}
+				g.note(t, s.request, a, s.what)
+			}
+		})
+	}
+}
+
+// note checks an answer and remembers that its status was met.
+func (g *rig) note(t *testing.T, q *request, a *answer, what string) {
+	t.Helper()
+	if err := g.check(q.op, a); err != nil {
+		t.Errorf("%s: %s\n%v", what, q, err)
+	}
+	name, _ := responseFor(q.op, a.status)
+	g.seen[q.op.OperationID+" "+name] = true
+}
+
+// needsAbsent are the operations whose examples make what restore makes.
+var needsAbsent = map[string]bool{"createTopic": true, "createKafkaTopic": true}
+
+// preparations are what single examples need beyond it.
+var preparations = map[string]func(*testing.T, *rig, *request){
+	"produceRecords header Expected-Offset": func(t *testing.T, g *rig, _ *request) { // of an empty log
+		g.clear(t)
+		g.call(t, "POST", "/v1/topics", map[string]any{"name": "orders"}, nil)
+	},
+	"produceRecords header Content-Encoding": func(t *testing.T, _ *rig, q *request) { q.compress(t) },
+}
+
+// sample is a good request and which example it sends.
+type sample struct {
+	*request
+	what string
+}
+
+// samples are the requests by which every example of an operation is sent: each body, each optional parameter by itself,
+// and each form of the answer.
+func (g *rig) samples(t *testing.T, op *operation) []sample {
+	t.Helper()
+	plain := g.request(t, op)
+	out := []sample{{plain, "plain"}}
+	if op.RequestBody != nil {
+		out = nil
+		content := op.RequestBody.Value.Content
+		for _, mediaType := range slices.Sorted(maps.Keys(content)) {
+			for _, b := range bodies(t, mediaType, content[mediaType]) {
+				q := plain.clone()
+				q.header.Set("Content-Type", mediaType)
+				q.body = b.text
+				if p := op.param("partition"); p != nil && strings.HasSuffix(mediaType, "recordbatch") {
+					g.set(t, q, p)
+				}
+				out = append(out, sample{q, "body " + mediaType + " " + b.name})
+			}
+		}
+	}
+	for _, p := range op.params {
+		if !p.Required && (p.Example != nil || len(p.Examples) > 0) {
+			q := plain.clone()
+			g.set(t, q, p)
+			out = append(out, sample{q, p.In + " " + p.Name})
+			if p.Schema.Value.Type.Is("boolean") { // both of its values, whichever the example is
+				other := q.clone()
+				other.put(p, map[string]string{"true": "false", "false": "true"}[g.example(t, p)])
+				out = append(out, sample{other, p.In + " " + p.Name + " the other way"})
+			}
+		}
+	}
+	return append(out, g.forms(t, op)...)
+}
+
+// forms are requests for each media type that an operation's success comes in, where there are several.
+func (g *rig) forms(t *testing.T, op *operation) []sample {
+	t.Helper()
+	var out []sample
+	for _, status := range slices.Sorted(maps.Keys(op.Responses.Map())) {
+		content := op.Responses.Value(status).Value.Content
+		if status[0] != '2' || len(content) < 2 && content["text/event-stream"] == nil {
+			continue
+		}
+		for _, mediaType := range slices.Sorted(maps.Keys(content)) {
+			q := g.request(t, op)
+			q.header.Set("Accept", mediaType)
+			if op.param("offset") != nil {
+				q.query.Set("offset", "earliest") // a live stream begins at the end by itself
+			}
+			out = append(out, sample{q, "Accept " + mediaType})
+		}
+	}
+	return out
+}
+
+// The examples of answers name nothing that the schema does not, and those of streams fit item by item. The rest of
+// their schemas is checked when the contract is loaded.
+func TestExamplesOfAnswers(t *testing.T) {
+	c := loadContract(t)
+	for _, op := range c.ops {
+		for status, r := range op.Responses.Map() {
+			for mediaType, m := range r.Value.Content {
+				if m.Schema.Value.Format == "binary" {
+					continue
+				}
+				for _, e := range answerExamples(t, mediaType, m) {
+					err := c.checkMedia(mediaType, m, e.text, several(op))
+					require.NoError(t, err, "%s %s %s %s", op, status, mediaType, e.name)
+				}
+			}
+		}
+	}
+}
+
+func answerExamples(t *testing.T, mediaType string, m *openapi3.MediaType) []example {
+	t.Helper()
+	if m.Example != nil || len(m.Examples) > 0 {
+		return bodies(t, mediaType, m)
+	}
+	if m.Schema.Value.Example == nil {
+		return nil
+	}
+	return bodies(t, mediaType, &openapi3.MediaType{Schema: m.Schema, Example: m.Schema.Value.Example})
+}
+
+// testStatuses checks that every status the contract lists by its number was met.
+func (g *rig) testStatuses(t *testing.T) {
+	for _, op := range g.ops {
+		for status := range op.Responses.Map() {
+			if status == "default" || strings.HasSuffix(status, "XX") {
+				continue
+			}
+			at := op.OperationID + " " + status
+			if _, excused := unmet[at]; excused == g.seen[at] {
+				t.Errorf("%s: met %v, listed as unmet %v", at, g.seen[at], excused)
+			}
+		}
+	}
+}

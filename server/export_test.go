@@ -1,0 +1,10 @@
+package server
+
+import (
+	"github.com/go-chi/chi/v5"
+
+	"millrace/api"
+)
+
+// Routes lists what a node serves, for the test that compares it with the contract.
+func Routes(n *Node) chi.Routes { return n.http.Handler.(*api.Router).Routes() }
