@@ -17,6 +17,7 @@ import (
 	"millrace/api/restv2"
 	"millrace/client"
 	"millrace/record"
+	"millrace/server/servertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,11 +30,35 @@ const (
 
 // fixture is the API on a cluster of one broker, behind a real listener.
 type fixture struct {
-	t       *testing.T
-	url     string
-	client  *client.Client
-	cluster *kfake.Cluster
-	http    *http.Client
+	t      *testing.T
+	url    string
+	broker string // the one broker's id
+	client *client.Client
+	http   *http.Client
+
+	cluster *kfake.Cluster // nil on a node of ours
+}
+
+// each runs a test on a double of Kafka and on a node of ours. Both have a topic orders with three
+// partitions, and further ones with one.
+func each(t *testing.T, test func(t *testing.T, f *fixture), topics ...string) {
+	t.Run("kfake", func(t *testing.T) { test(t, start(t, kfake.SeedTopics(1, topics...))) })
+	t.Run("node", func(t *testing.T) { test(t, startNode(t, topics...)) })
+}
+
+func startNode(t *testing.T, topics ...string) *fixture {
+	t.Helper()
+	n := servertest.Start(t, servertest.Options{})
+	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client}
+	for _, name := range append(topics, "orders") {
+		of := client.NewTopic{Name: name, Partitions: 1, ReplicationFactor: -1}
+		if name == "orders" {
+			of.Partitions = 3
+		}
+		_, err := f.client.CreateTopic(t.Context(), of)
+		require.NoError(t, err)
+	}
+	return f
 }
 
 func start(t *testing.T, with ...kfake.Opt) *fixture {
@@ -49,7 +74,7 @@ func start(t *testing.T, with ...kfake.Opt) *fixture {
 	require.NoError(t, err)
 	srv := httptest.NewServer(api.NewRouter(edge, restv2.New(edge, c, restv2.Options{}).Mount))
 	t.Cleanup(srv.Close)
-	return &fixture{t: t, url: srv.URL, client: c, cluster: cluster, http: srv.Client()}
+	return &fixture{t: t, url: srv.URL, broker: "0", client: c, http: srv.Client(), cluster: cluster}
 }
 
 // answer is what came back.

@@ -66,13 +66,13 @@ func (f *fixture) receipts(a answer) []receipt {
 // post sends a body whose length is known.
 func (f *fixture) post(body string, header ...string) answer {
 	f.t.Helper()
-	return f.call("POST", at("/topics/orders/records"), body, header...)
+	return f.call("POST", f.at("/topics/orders/records"), body, header...)
 }
 
 // chunked sends a body whose length is not known.
 func (f *fixture) chunked(body io.Reader, header ...string) answer {
 	f.t.Helper()
-	req := f.request("POST", at("/topics/orders/records"), "x", header...)
+	req := f.request("POST", f.at("/topics/orders/records"), "x", header...)
 	req.Body, req.ContentLength = io.NopCloser(body), -1
 	return f.do(req)
 }
@@ -113,19 +113,20 @@ func (f *fixture) stored(topic string, partition int32) []record.Record {
 }
 
 func TestRecordsStoresOne(t *testing.T) {
-	f := start(t, restv3.Options{})
-	got := f.receipts(f.post(`{"partition_id":1,"headers":[{"name":"b","value":"Qg=="},{"name":"a","value":null}],
+	each(t, func(t *testing.T, f *fixture) {
+		got := f.receipts(f.post(`{"partition_id":1,"headers":[{"name":"b","value":"Qg=="},{"name":"a","value":null}],
 		"key":{"type":"STRING","data":"o-17"},"value":{"type":"JSON","data":{"id": 17}},
 		"timestamp":"2026-01-02T03:04:05.678Z"}`))
-	require.Equal(t, []receipt{{
-		ErrorCode: 200, ClusterID: clusterID, TopicName: "orders", PartitionID: 1, Offset: 0,
-		Timestamp: "2026-01-02T03:04:05.678Z", Key: &part{"STRING", 4}, Value: &part{"JSON", 9},
-	}}, got)
-	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC).UnixMilli()
-	require.Equal(t, []record.Record{{
-		Timestamp: at, Key: []byte("o-17"), Value: []byte(`{"id":17}`),
-		Headers: []record.Header{{Key: "b", Value: []byte("B")}, {Key: "a"}},
-	}}, f.stored("orders", 1))
+		require.Equal(t, []receipt{{
+			ErrorCode: 200, ClusterID: f.id, TopicName: "orders", PartitionID: 1, Offset: 0,
+			Timestamp: "2026-01-02T03:04:05.678Z", Key: &part{"STRING", 4}, Value: &part{"JSON", 9},
+		}}, got)
+		at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC).UnixMilli()
+		require.Equal(t, []record.Record{{
+			Timestamp: at, Key: []byte("o-17"), Value: []byte(`{"id":17}`),
+			Headers: []record.Header{{Key: "b", Value: []byte("B")}, {Key: "a"}},
+		}}, f.stored("orders", 1))
+	})
 }
 
 func TestRecordsLeavesOutAbsentParts(t *testing.T) {
@@ -146,14 +147,15 @@ func TestRecordsLeavesOutAbsentParts(t *testing.T) {
 
 // The produce operations take any cluster id and repeat it.
 func TestRecordsEchoTheCluster(t *testing.T) {
-	f := start(t, restv3.Options{})
-	for _, prefix := range []string{"/v3", "/kafka/v3"} {
-		a := f.call("POST", prefix+"/clusters/other/topics/orders/records", `{"value":{"type":"JSON","data":1}}`)
-		require.Equal(t, "other", f.receipts(a)[0].ClusterID)
-		a = f.call("POST", prefix+"/clusters/other/topics/orders/records:batch", `{"entries":[{"id":"a"}]}`)
-		require.Equal(t, 207, a.status)
-		require.Contains(t, a.text, `"cluster_id":"other"`)
-	}
+	each(t, func(t *testing.T, f *fixture) {
+		for _, prefix := range []string{"/v3", "/kafka/v3"} {
+			a := f.call("POST", prefix+"/clusters/other/topics/orders/records", `{"value":{"type":"JSON","data":1}}`)
+			require.Equal(t, "other", f.receipts(a)[0].ClusterID)
+			a = f.call("POST", prefix+"/clusters/other/topics/orders/records:batch", `{"entries":[{"id":"a"}]}`)
+			require.Equal(t, 207, a.status)
+			require.Contains(t, a.text, `"cluster_id":"other"`)
+		}
+	})
 }
 
 // A thousand records, concatenated in every way, in one request: all are stored in order, by one request
@@ -204,7 +206,7 @@ type duplex struct {
 func (f *fixture) open() *duplex {
 	f.t.Helper()
 	from, w := io.Pipe()
-	req := f.request("POST", at("/topics/orders/records"), "x")
+	req := f.request("POST", f.at("/topics/orders/records"), "x")
 	req.Body, req.ContentLength = from, -1
 	resp, err := f.http.Do(req)
 	require.NoError(f.t, err)
@@ -240,20 +242,21 @@ func (d *duplex) ended() {
 }
 
 func TestRecordsFullDuplex(t *testing.T) {
-	f := start(t, restv3.Options{})
-	d := f.open()
-	for i := range 20 {
-		d.send(fmt.Sprintf(`{"partition_id":0,"value":{"type":"JSON","data":%d}}`, i))
-		require.Equal(t, int64(i), d.receive().Offset)
-	}
-	d.send(`{"partition_id":0,"value":{"type":"STRING","data":"ha`)
-	d.send(`lf"}}{"value":1}`)
-	require.Equal(t, part{"STRING", 4}, *d.receive().Value)
-	require.Equal(t, 400, d.receive().ErrorCode)
-	d.send(`{"partition_id":0}`)
-	require.Equal(t, int64(21), d.receive().Offset)
-	require.NoError(t, d.w.Close())
-	d.ended()
+	each(t, func(t *testing.T, f *fixture) {
+		d := f.open()
+		for i := range 20 {
+			d.send(fmt.Sprintf(`{"partition_id":0,"value":{"type":"JSON","data":%d}}`, i))
+			require.Equal(t, int64(i), d.receive().Offset)
+		}
+		d.send(`{"partition_id":0,"value":{"type":"STRING","data":"ha`)
+		d.send(`lf"}}{"value":1}`)
+		require.Equal(t, part{"STRING", 4}, *d.receive().Value)
+		require.Equal(t, 400, d.receive().ErrorCode)
+		d.send(`{"partition_id":0}`)
+		require.Equal(t, int64(21), d.receive().Offset)
+		require.NoError(t, d.w.Close())
+		d.ended()
+	})
 }
 
 func TestRecordsFullDuplexHTTP2(t *testing.T) {
@@ -274,31 +277,32 @@ func TestRecordsFullDuplexHTTP2(t *testing.T) {
 
 // Wherever a record is cut on its way, it is one record.
 func TestRecordsCutAnywhere(t *testing.T) {
-	f := start(t, restv3.Options{})
-	body := `{"partition_id":0,"key":{"type":"STRING","data":"\u00e9\\\"é𝄞"},` +
-		`"value":{"type":"JSON","data":[true,false,null,-1.5e-3,"}{"]}} ` +
-		`{"partition_id":0,"headers":[{"name":"h","value":"aGk="}],"value":{"type":"BINARY","data":"aGk="}}`
-	d := f.open()
-	for i := range len(body) {
-		d.send(body[i : i+1])
-	}
-	require.Equal(t, 200, d.receive().ErrorCode)
-	require.Equal(t, 200, d.receive().ErrorCode)
-	require.NoError(t, d.w.Close())
-	d.ended()
-	for n := range 7 {
-		got := f.receipts(f.chunked(&stepReader{body, n + 2}))
-		require.Len(t, got, 2)
-		require.Equal(t, 200, got[0].ErrorCode, got[0].Message)
-	}
-	for i, r := range f.stored("orders", 0) {
-		if i%2 == 0 {
-			require.Equal(t, `é\"é𝄞`, string(r.Key))
-			require.Equal(t, `[true,false,null,-1.5e-3,"}{"]`, string(r.Value))
-		} else {
-			require.Equal(t, "hi", string(r.Value))
+	each(t, func(t *testing.T, f *fixture) {
+		body := `{"partition_id":0,"key":{"type":"STRING","data":"\u00e9\\\"é𝄞"},` +
+			`"value":{"type":"JSON","data":[true,false,null,-1.5e-3,"}{"]}} ` +
+			`{"partition_id":0,"headers":[{"name":"h","value":"aGk="}],"value":{"type":"BINARY","data":"aGk="}}`
+		d := f.open()
+		for i := range len(body) {
+			d.send(body[i : i+1])
 		}
-	}
+		require.Equal(t, 200, d.receive().ErrorCode)
+		require.Equal(t, 200, d.receive().ErrorCode)
+		require.NoError(t, d.w.Close())
+		d.ended()
+		for n := range 7 {
+			got := f.receipts(f.chunked(&stepReader{body, n + 2}))
+			require.Len(t, got, 2)
+			require.Equal(t, 200, got[0].ErrorCode, got[0].Message)
+		}
+		for i, r := range f.stored("orders", 0) {
+			if i%2 == 0 {
+				require.Equal(t, `é\"é𝄞`, string(r.Key))
+				require.Equal(t, `[true,false,null,-1.5e-3,"}{"]`, string(r.Value))
+			} else {
+				require.Equal(t, "hi", string(r.Value))
+			}
+		}
+	})
 }
 
 // stepReader gives n bytes at a time.
@@ -318,47 +322,49 @@ func (s *stepReader) Read(p []byte) (int, error) {
 
 // Each fault of one record leaves the others alone, in order.
 func TestRecordsFaultsGoOn(t *testing.T) {
-	f := start(t, restv3.Options{})
-	good := `{"partition_id":0,"value":{"type":"JSON","data":1}}`
-	var body strings.Builder
-	var codes []int
-	for _, c := range []struct {
-		text string
-		code int
-	}{
-		{`{"value":{"type":"BINARY","data":"?"}}`, 400},
-		{`{"value":{"type":"STRING","data":1}}`, 400},
-		{`{"value":{"type":"AVRO","data":1}}`, 400},
-		{`{"values":{"type":"JSON","data":1}}`, 400},
-		{`{"value":{"data":1}}`, 422},
-		{`{"value":{"type":"AVRO","schema":"\"int\"","data":1}}`, 422},
-		{`{"partition_id":-1,"value":{"type":"JSON","data":1}}`, 40402},
-		{`{"partition_id":9,"value":{"type":"JSON","data":1}}`, 40401},
-		{`{"partition_id":1,"value":{"type":"STRING","data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413},
-	} {
-		body.WriteString(c.text + good)
-		codes = append(codes, c.code, 200)
-	}
-	for _, a := range []answer{f.post(body.String()), f.chunked(strings.NewReader(body.String()))} {
-		got := f.receipts(a)
-		require.Len(t, got, len(codes))
-		for i, r := range got {
-			require.Equal(t, codes[i], r.ErrorCode, r.Message)
-			require.Equal(t, r.ErrorCode == 200, r.Message == "")
+	each(t, func(t *testing.T, f *fixture) {
+		good := `{"partition_id":0,"value":{"type":"JSON","data":1}}`
+		var body strings.Builder
+		var codes []int
+		for _, c := range []struct {
+			text string
+			code int
+		}{
+			{`{"value":{"type":"BINARY","data":"?"}}`, 400},
+			{`{"value":{"type":"STRING","data":1}}`, 400},
+			{`{"value":{"type":"AVRO","data":1}}`, 400},
+			{`{"values":{"type":"JSON","data":1}}`, 400},
+			{`{"value":{"data":1}}`, 422},
+			{`{"value":{"type":"AVRO","schema":"\"int\"","data":1}}`, 422},
+			{`{"partition_id":-1,"value":{"type":"JSON","data":1}}`, 40402},
+			{`{"partition_id":9,"value":{"type":"JSON","data":1}}`, 40401},
+			{`{"partition_id":1,"value":{"type":"STRING","data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413},
+		} {
+			body.WriteString(c.text + good)
+			codes = append(codes, c.code, 200)
 		}
-	}
+		for _, a := range []answer{f.post(body.String()), f.chunked(strings.NewReader(body.String()))} {
+			got := f.receipts(a)
+			require.Len(t, got, len(codes))
+			for i, r := range got {
+				require.Equal(t, codes[i], r.ErrorCode, r.Message)
+				require.Equal(t, r.ErrorCode == 200, r.Message == "")
+			}
+		}
+	})
 }
 
 func TestRecordsFaultsOfTopics(t *testing.T) {
-	f := start(t, restv3.Options{})
-	body := `{"value":{"type":"JSON","data":1}}{"value":{"type":"BINARY","data":1}}`
-	a := f.call("POST", at("/topics/a%20b/records"), body)
-	got := f.receipts(a)
-	require.Equal(t, 40002, got[0].ErrorCode)
-	a = f.call("POST", at("/topics/fresh/records"), body)
-	got = f.receipts(a)
-	require.Equal(t, 200, got[0].ErrorCode, "the topic is created")
-	require.Equal(t, 400, got[1].ErrorCode)
+	each(t, func(t *testing.T, f *fixture) {
+		body := `{"value":{"type":"JSON","data":1}}{"value":{"type":"BINARY","data":1}}`
+		a := f.call("POST", f.at("/topics/a%20b/records"), body)
+		got := f.receipts(a)
+		require.Equal(t, 40002, got[0].ErrorCode)
+		a = f.call("POST", f.at("/topics/fresh/records"), body)
+		got = f.receipts(a)
+		require.Equal(t, 200, got[0].ErrorCode, "the topic is created")
+		require.Equal(t, 400, got[1].ErrorCode)
+	})
 }
 
 func TestRecordsWithoutTopicCreation(t *testing.T) {
@@ -368,7 +374,7 @@ func TestRecordsWithoutTopicCreation(t *testing.T) {
 		req.(*kmsg.MetadataRequest).AllowAutoTopicCreation = false
 		return nil, nil, false
 	})
-	got := f.receipts(f.call("POST", at("/topics/none/records"), `{}{}`))
+	got := f.receipts(f.call("POST", f.at("/topics/none/records"), `{}{}`))
 	require.Len(t, got, 2)
 	require.Equal(t, 40401, got[0].ErrorCode)
 	require.Equal(t, 40401, got[1].ErrorCode)
@@ -444,35 +450,37 @@ func TestRecordsMalformedEnds(t *testing.T) {
 
 // The client sees the end of a stream with malformed JSON while it still holds its side open.
 func TestRecordsMalformedEndsAnOpenStream(t *testing.T) {
-	f := start(t, restv3.Options{})
-	d := f.open()
-	d.send(`{"partition_id":0} {"partition_id":tru} `)
-	require.Equal(t, 200, d.receive().ErrorCode)
-	require.Equal(t, 400, d.receive().ErrorCode)
-	d.ended()
+	each(t, func(t *testing.T, f *fixture) {
+		d := f.open()
+		d.send(`{"partition_id":0} {"partition_id":tru} `)
+		require.Equal(t, 200, d.receive().ErrorCode)
+		require.Equal(t, 400, d.receive().ErrorCode)
+		d.ended()
+	})
 }
 
 func TestRecordsRefuseBeforeTheStream(t *testing.T) {
-	f := start(t, restv3.Options{})
-	req := f.request("POST", at("/topics/orders/records"), "")
-	req.Header.Set("Content-Type", "application/json")
-	f.refused(f.do(req), 422, 42206, "Payload error. Request body is empty. Data is required.")
-	f.refused(f.post(" \n"), 422, 42206, "")
-	f.refused(f.post("null"), 422, 42206, "")
-	for _, contentType := range []string{"text/plain", "", "application/x-ndjson", "application/vnd.kafka.json.v2+json"} {
-		f.refused(f.post(`{}`, "Content-Type", contentType), 415, 415, "HTTP 415 Unsupported Media Type")
-	}
-	f.refused(f.post(`{}`, "Content-Type", "application/json; charset=utf-16"), 400, 400, "charset")
-	f.refused(f.post(`{}`, "Content-Type", "application/json; charset"), 400, 400, "Content-Type")
-	f.refused(f.post(`{}`, "Accept", "text/event-stream"), 406, 406, "")
-	f.refused(f.post(`zzz`, "Content-Encoding", "gzip"), 400, 400, "gzip")
-	f.refused(f.post(`{}`, "Content-Encoding", "br"), 415, 415, "")
-	for _, p := range []int32{0, 1, 2} {
-		require.Empty(t, f.stored("orders", p))
-	}
-	for _, contentType := range []string{"application/json;charset=UTF-8", `Application/JSON; charset="utf-8"`} {
-		require.Len(t, f.receipts(f.post(`{}`, "Content-Type", contentType)), 1)
-	}
+	each(t, func(t *testing.T, f *fixture) {
+		req := f.request("POST", f.at("/topics/orders/records"), "")
+		req.Header.Set("Content-Type", "application/json")
+		f.refused(f.do(req), 422, 42206, "Payload error. Request body is empty. Data is required.")
+		f.refused(f.post(" \n"), 422, 42206, "")
+		f.refused(f.post("null"), 422, 42206, "")
+		for _, contentType := range []string{"text/plain", "", "application/x-ndjson", "application/vnd.kafka.json.v2+json"} {
+			f.refused(f.post(`{}`, "Content-Type", contentType), 415, 415, "HTTP 415 Unsupported Media Type")
+		}
+		f.refused(f.post(`{}`, "Content-Type", "application/json; charset=utf-16"), 400, 400, "charset")
+		f.refused(f.post(`{}`, "Content-Type", "application/json; charset"), 400, 400, "Content-Type")
+		f.refused(f.post(`{}`, "Accept", "text/event-stream"), 406, 406, "")
+		f.refused(f.post(`zzz`, "Content-Encoding", "gzip"), 400, 400, "gzip")
+		f.refused(f.post(`{}`, "Content-Encoding", "br"), 415, 415, "")
+		for _, p := range []int32{0, 1, 2} {
+			require.Empty(t, f.stored("orders", p))
+		}
+		for _, contentType := range []string{"application/json;charset=UTF-8", `Application/JSON; charset="utf-8"`} {
+			require.Len(t, f.receipts(f.post(`{}`, "Content-Type", contentType)), 1)
+		}
+	})
 }
 
 func TestRecordsWithoutARecord(t *testing.T) {
@@ -542,12 +550,13 @@ func TestRecordsEndAfterTheirTime(t *testing.T) {
 
 // A client that goes away in the middle of a record ends the stream; the record is not stored.
 func TestRecordsClientGone(t *testing.T) {
-	f := start(t, restv3.Options{})
-	d := f.open()
-	d.send(`{"partition_id":0}{"partition_id":0,"value":`)
-	require.Equal(t, 200, d.receive().ErrorCode)
-	require.NoError(t, d.resp.Body.Close())
-	require.NoError(t, d.w.CloseWithError(io.ErrClosedPipe))
+	each(t, func(t *testing.T, f *fixture) {
+		d := f.open()
+		d.send(`{"partition_id":0}{"partition_id":0,"value":`)
+		require.Equal(t, 200, d.receive().ErrorCode)
+		require.NoError(t, d.resp.Body.Close())
+		require.NoError(t, d.w.CloseWithError(io.ErrClosedPipe))
+	})
 }
 
 // A node that stops ends the streams that are open.
@@ -572,7 +581,7 @@ func TestRecordsExpectContinue(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"+
-		"Transfer-Encoding: chunked\r\n\r\n", at("/topics/orders/records"))
+		"Transfer-Encoding: chunked\r\n\r\n", f.at("/topics/orders/records"))
 	require.NoError(t, err)
 	r := bufio.NewReader(conn)
 	line, err := r.ReadString('\n')
@@ -594,38 +603,40 @@ func TestRecordsExpectContinue(t *testing.T) {
 
 // An answer with many receipts is not held in memory.
 func TestRecordsManyReceipts(t *testing.T) {
-	f := start(t, restv3.Options{})
-	got := f.receipts(f.post(strings.Repeat(`{}`, 25_000)))
-	require.Len(t, got, 25_000)
+	each(t, func(t *testing.T, f *fixture) {
+		got := f.receipts(f.post(strings.Repeat(`{}`, 25_000)))
+		require.Len(t, got, 25_000)
+	})
 }
 
 func TestBatchAnswersBothLists(t *testing.T) {
-	f := start(t, restv3.Options{})
-	a := f.call("POST", at("/topics/orders/records:batch"), `{"entries":[
+	each(t, func(t *testing.T, f *fixture) {
+		a := f.call("POST", f.at("/topics/orders/records:batch"), `{"entries":[
 		{"id":"a","partition_id":0,"key":{"type":"STRING","data":"k"},"value":{"type":"JSON","data":[1, 2]},
 			"timestamp":"2026-01-02T03:04:05Z"},
 		{"id":"b","value":{"type":"BINARY","data":1}},
 		{"id":"c","partition_id":0},
 		{"id":"d","partition_id":-1},
 		{"id":"e","value":{"data":1}}]}`)
-	require.Equal(t, 207, a.status, a.text)
-	require.Equal(t, "application/json", a.header.Get("Content-Type"))
-	require.JSONEq(t, `[{"id":"a","cluster_id":"`+clusterID+`","topic_name":"orders","partition_id":0,"offset":0,
+		require.Equal(t, 207, a.status, a.text)
+		require.Equal(t, "application/json", a.header.Get("Content-Type"))
+		require.JSONEq(t, `[{"id":"a","cluster_id":"`+f.id+`","topic_name":"orders","partition_id":0,"offset":0,
 		"timestamp":"2026-01-02T03:04:05Z","key":{"type":"STRING","size":1},"value":{"type":"JSON","size":5}}]`,
-		mustJSON(t, a.body["successes"].([]any)[:1]))
-	require.Equal(t, "c", a.body["successes"].([]any)[1].(map[string]any)["id"])
-	var failures []string
-	for _, e := range a.body["failures"].([]any) {
-		m := e.(map[string]any)
-		failures = append(failures, fmt.Sprintf("%s %v", m["id"], m["error_code"]))
-	}
-	require.Equal(t, []string{"b 400", "d 40402", "e 422"}, failures)
-	require.Contains(t, a.text, "Bad Request: data=1 is not a base64 string.")
+			mustJSON(t, a.body["successes"].([]any)[:1]))
+		require.Equal(t, "c", a.body["successes"].([]any)[1].(map[string]any)["id"])
+		var failures []string
+		for _, e := range a.body["failures"].([]any) {
+			m := e.(map[string]any)
+			failures = append(failures, fmt.Sprintf("%s %v", m["id"], m["error_code"]))
+		}
+		require.Equal(t, []string{"b 400", "d 40402", "e 422"}, failures)
+		require.Contains(t, a.text, "Bad Request: data=1 is not a base64 string.")
 
-	a = f.call("POST", at("/topics/orders/records:batch"), `{"entries":[{"id":"a"}]}`)
-	require.Contains(t, a.text, `"failures":[]`)
-	a = f.call("POST", at("/topics/orders/records:batch"), `{"entries":[{"id":"a","partition_id":-1}]}`)
-	require.Contains(t, a.text, `"successes":[]`)
+		a = f.call("POST", f.at("/topics/orders/records:batch"), `{"entries":[{"id":"a"}]}`)
+		require.Contains(t, a.text, `"failures":[]`)
+		a = f.call("POST", f.at("/topics/orders/records:batch"), `{"entries":[{"id":"a","partition_id":-1}]}`)
+		require.Contains(t, a.text, `"successes":[]`)
+	})
 }
 
 func mustJSON(t *testing.T, v any) string {
@@ -636,25 +647,26 @@ func mustJSON(t *testing.T, v any) string {
 }
 
 func TestBatchRefuses(t *testing.T) {
-	f := start(t, restv3.Options{})
-	path := at("/topics/orders/records:batch")
-	ten := strings.Repeat(`{"id":"%d"},`, 10)
-	numbered := func(n int) string {
-		args := make([]any, 10)
-		for i := range args {
-			args[i] = i
+	each(t, func(t *testing.T, f *fixture) {
+		path := f.at("/topics/orders/records:batch")
+		ten := strings.Repeat(`{"id":"%d"},`, 10)
+		numbered := func(n int) string {
+			args := make([]any, 10)
+			for i := range args {
+				args[i] = i
+			}
+			return `{"entries":[` + fmt.Sprintf(ten, args...) + fmt.Sprintf(`{"id":"last%d"}`, n) + `]}`
 		}
-		return `{"entries":[` + fmt.Sprintf(ten, args...) + fmt.Sprintf(`{"id":"last%d"}`, n) + `]}`
-	}
-	f.refused(f.call("POST", path, numbered(0)), 422, 42208, "Too many entries in batch.")
-	a := f.call("POST", path, strings.Replace(numbered(0), `{"id":"0"},`, "", 1))
-	require.Equal(t, 207, a.status)
-	require.Len(t, a.body["successes"], 10)
-	f.refused(f.call("POST", path, "{}"), 422, 42208, "Empty batch.")
-	f.refused(f.call("POST", path, `{"entries":[{"id":"a","unknown":1}]}`), 422, 422, "Unrecognized field: unknown")
-	f.refused(f.call("POST", path, `{"entries":`), 400, 400, "Malformed JSON")
-	f.refused(f.call("POST", path, `{}`, "Content-Type", "text/plain"), 415, 415, "")
-	f.refused(f.call("POST", path, `{}`, "Accept", "text/plain"), 406, 406, "")
+		f.refused(f.call("POST", path, numbered(0)), 422, 42208, "Too many entries in batch.")
+		a := f.call("POST", path, strings.Replace(numbered(0), `{"id":"0"},`, "", 1))
+		require.Equal(t, 207, a.status)
+		require.Len(t, a.body["successes"], 10)
+		f.refused(f.call("POST", path, "{}"), 422, 42208, "Empty batch.")
+		f.refused(f.call("POST", path, `{"entries":[{"id":"a","unknown":1}]}`), 422, 422, "Unrecognized field: unknown")
+		f.refused(f.call("POST", path, `{"entries":`), 400, 400, "Malformed JSON")
+		f.refused(f.call("POST", path, `{}`, "Content-Type", "text/plain"), 415, 415, "")
+		f.refused(f.call("POST", path, `{}`, "Accept", "text/plain"), 406, 406, "")
+	})
 }
 
 // Offsets beyond what a float holds come through.
@@ -677,16 +689,29 @@ func TestRecordsBigOffsets(t *testing.T) {
 	require.Equal(t, "2021-02-05T19:14:42Z", got[0].Timestamp, "the broker's time counts where it sets one")
 }
 
+// Where the broker sets the time, the receipt shows the broker's.
+func TestRecordsLogAppendTime(t *testing.T) {
+	f := startNode(t)
+	path := f.at("/topics/orders/configs/message.timestamp.type")
+	require.Equal(t, 204, f.call("PUT", path, `{"value":"LogAppendTime"}`).status)
+	before := time.Now().Truncate(time.Millisecond)
+	got := f.receipts(f.post(`{"partition_id":0,"timestamp":"2001-01-02T03:04:05Z"}`))
+	at, err := time.Parse(time.RFC3339, got[0].Timestamp)
+	require.NoError(t, err)
+	require.False(t, at.Before(before), got[0].Timestamp)
+}
+
 func TestRecordsBinaryOfAllBytes(t *testing.T) {
-	f := start(t, restv3.Options{})
-	all := make([]byte, 256)
-	for i := range all {
-		all[i] = byte(i)
-	}
-	text := strings.ReplaceAll(base64.StdEncoding.EncodeToString(all), "/", `\/`)
-	part := `{"type":"BINARY","data":"` + text + `"}`
-	f.receipts(f.post(`{"partition_id":0,"key":` + part + `,"value":` + part + `}`))
-	got := f.stored("orders", 0)
-	require.Equal(t, all, got[0].Key)
-	require.Equal(t, all, got[0].Value)
+	each(t, func(t *testing.T, f *fixture) {
+		all := make([]byte, 256)
+		for i := range all {
+			all[i] = byte(i)
+		}
+		text := strings.ReplaceAll(base64.StdEncoding.EncodeToString(all), "/", `\/`)
+		part := `{"type":"BINARY","data":"` + text + `"}`
+		f.receipts(f.post(`{"partition_id":0,"key":` + part + `,"value":` + part + `}`))
+		got := f.stored("orders", 0)
+		require.Equal(t, all, got[0].Key)
+		require.Equal(t, all, got[0].Value)
+	})
 }

@@ -17,22 +17,52 @@ import (
 	"millrace/api/restv3"
 	"millrace/client"
 	"millrace/record"
+	"millrace/server/servertest"
 )
 
-// clusterID is the id of every cluster in these tests.
+// clusterID is the id of the doubles of Kafka in these tests.
 const clusterID = "MkU3OEVBNTcwNTJENDM2Qg"
-
-// at is a path below the cluster.
-func at(path string) string { return "/v3/clusters/" + clusterID + path }
 
 // fixture is the API on a cluster of one broker, behind a real listener.
 type fixture struct {
-	t       *testing.T
-	url     string
-	client  *client.Client
-	cluster *kfake.Cluster
-	http    *http.Client
-	lax     bool // the cluster takes configs and counts that Kafka refuses
+	t      *testing.T
+	url    string
+	id     string // of the cluster
+	broker string // its one broker's id
+	client *client.Client
+	http   *http.Client
+
+	cluster *kfake.Cluster // nil on a node of ours
+}
+
+// at is a path below the cluster, in which {b} stands for the broker's id.
+func (f *fixture) at(path string) string {
+	return "/v3/clusters/" + f.id + strings.ReplaceAll(path, "{b}", f.broker)
+}
+
+// each runs a test on a double of Kafka and on a node of ours. Both have a topic orders with three
+// partitions, and further ones with one.
+func each(t *testing.T, test func(t *testing.T, f *fixture), topics ...string) {
+	t.Run("kfake", func(t *testing.T) { test(t, start(t, restv3.Options{}, kfake.SeedTopics(1, topics...))) })
+	t.Run("node", func(t *testing.T) { test(t, startNode(t, topics...)) })
+}
+
+func startNode(t *testing.T, topics ...string) *fixture {
+	t.Helper()
+	n := servertest.Start(t, servertest.Options{})
+	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client}
+	cluster, err := f.client.Cluster(t.Context())
+	require.NoError(t, err)
+	f.id = cluster.ID
+	for _, name := range append(topics, "orders") {
+		of := client.NewTopic{Name: name, Partitions: 1, ReplicationFactor: -1}
+		if name == "orders" {
+			of.Partitions = 3
+		}
+		_, err := f.client.CreateTopic(t.Context(), of)
+		require.NoError(t, err)
+	}
+	return f
 }
 
 func start(t *testing.T, o restv3.Options, with ...kfake.Opt) *fixture {
@@ -70,7 +100,7 @@ func startWith(t *testing.T, o restv3.Options, s setup, with ...kfake.Opt) *fixt
 	}
 	s.srv(srv)
 	t.Cleanup(srv.Close)
-	return &fixture{t: t, url: srv.URL, client: c, cluster: cluster, http: srv.Client(), lax: true}
+	return &fixture{t: t, url: srv.URL, id: clusterID, broker: "0", client: c, http: srv.Client(), cluster: cluster}
 }
 
 // answer is what came back, its body read as JSON if there was one.
