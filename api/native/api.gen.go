@@ -34,6 +34,31 @@ func (e Outcome) Valid() bool {
 	}
 }
 
+// BatchError Why a partition's records were not stored, or may not have been.
+type BatchError struct {
+	Detail    string `json:"detail"`
+	ErrorCode int32  `json:"error_code"`
+
+	// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
+	Outcome Outcome `json:"outcome"`
+
+	// Records The records that are at fault.
+	Records   []RecordError `json:"records,omitempty"`
+	Retryable bool          `json:"retryable"`
+	Type      string        `json:"type"`
+}
+
+// BatchFate defines model for BatchFate.
+type BatchFate struct {
+	// BaseOffset The first record's offset if they were stored.
+	BaseOffset *int64 `json:"base_offset,omitempty"`
+	Count      int32  `json:"count"`
+
+	// Error Why a partition's records were not stored, or may not have been.
+	Error     *BatchError `json:"error,omitempty"`
+	Partition int32       `json:"partition"`
+}
+
 // ConfigValues Topic configs by Kafka's names. Values are strings; `null` is the default.
 type ConfigValues map[string]*string
 
@@ -94,19 +119,59 @@ type PartitionDeletion struct {
 	Partition    int32  `json:"partition"`
 }
 
+// PartitionFate defines model for PartitionFate.
+type PartitionFate struct {
+	Detail    *string `json:"detail,omitempty"`
+	ErrorCode *int32  `json:"error_code,omitempty"`
+
+	// LogStartOffset The first offset now; absent if the partition failed.
+	LogStartOffset *int64 `json:"log_start_offset,omitempty"`
+	Partition      int32  `json:"partition"`
+}
+
 // Problem An RFC 9457 problem.
 type Problem struct {
+	// ActualOffset The partition's next offset, where another was expected.
+	ActualOffset *int64 `json:"actual_offset,omitempty"`
+
+	// CurrentEpoch The producer's current epoch.
+	CurrentEpoch *int32 `json:"current_epoch,omitempty"`
+
 	// Detail What happened and what to do next.
 	Detail string `json:"detail"`
 
 	// ErrorCode The number that the compatible APIs use for the same fault.
 	ErrorCode int32 `json:"error_code"`
 
+	// ExpectedSeq The sequence that comes next for this producer.
+	ExpectedSeq *int32 `json:"expected_seq,omitempty"`
+
+	// HighWatermark The offset after the last that can be read.
+	HighWatermark *int64 `json:"high_watermark,omitempty"`
+
+	// LogStartOffset The partition's first offset.
+	LogStartOffset *int64 `json:"log_start_offset,omitempty"`
+
+	// Offset The offset that was asked for.
+	Offset *int64 `json:"offset,omitempty"`
+
+	// Offsets What became of each partition's records, where not all were stored.
+	Offsets []BatchFate `json:"offsets,omitempty"`
+
 	// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
-	Outcome   Outcome `json:"outcome"`
-	Retryable bool    `json:"retryable"`
-	Status    int32   `json:"status"`
-	Title     string  `json:"title"`
+	Outcome Outcome `json:"outcome"`
+
+	// Partition The partition that the fault is about.
+	Partition *int32 `json:"partition,omitempty"`
+
+	// Partitions What became of each partition, where a request for several failed in part.
+	Partitions []PartitionFate `json:"partitions,omitempty"`
+	Retryable  bool            `json:"retryable"`
+	Status     int32           `json:"status"`
+	Title      string          `json:"title"`
+
+	// Topic The topic that the fault is about.
+	Topic *string `json:"topic,omitempty"`
 
 	// Type A stable URL path that ends in the code.
 	//
@@ -117,6 +182,14 @@ type Problem struct {
 // RecordDeletion defines model for RecordDeletion.
 type RecordDeletion struct {
 	Partitions []PartitionDeletion `json:"partitions"`
+}
+
+// RecordError defines model for RecordError.
+type RecordError struct {
+	Detail string `json:"detail"`
+
+	// Index The record's place among the partition's, from 0.
+	Index int32 `json:"index"`
 }
 
 // TopicChange defines model for TopicChange.
