@@ -1,0 +1,171 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/metadata"
+	"millrace/storage"
+)
+
+// Config is everything a node is told from outside. Open reads nothing else: no flag, no environment, no file but
+// those in its data directory, so that many nodes can run in one process.
+type Config struct {
+	// NodeID is the broker's id in the cluster, from 1. It is written to the data directory on the first start, and a data
+	// directory is never opened under another id.
+	NodeID int32
+
+	// Listen is the address of the one port, HOST:PORT. Port 0 takes a free one; Node.URL tells which. An address
+	// that other machines can reach is refused unless Insecure is set, because this version knows neither TLS nor
+	// users.
+	Listen string
+
+	// Listener, when set, is used in place of a socket bound to Listen. The node owns and closes it.
+	Listener net.Listener
+
+	// Insecure allows Listen to name an address that other machines can reach.
+	Insecure bool
+
+	// DataDir is the folder that holds everything the node keeps: one folder a partition, the metadata log, its lock
+	// and its checkpoints. It is made when missing.
+	DataDir string
+
+	// FS holds the partitions' files. Unset, it is DataDir on the operating system's file system.
+	FS storage.FS
+
+	// Broker holds broker settings by Kafka's names, as text: what Kafka reads from server.properties. Settings that the
+	// node does not know are an error, so that a misspelt one is noticed.
+	Broker map[string]string
+
+	// HTTP bounds what one client can take from the node.
+	HTTP HTTPConfig
+
+	// DrainTimeout bounds how long Close waits for running requests before it cuts their connections.
+	DrainTimeout time.Duration
+
+	// Version and Commit say what was built; GET / and `millrace version` tell them.
+	Version, Commit string
+
+	// Now is the wall clock of record timestamps and retention. Timers use package time.
+	Now func() time.Time
+
+	// Rand is the source of all chance in the node, so that a seed replays a run. Open draws a seed for each part from it
+	// and uses it no further. Unset, it is seeded by the operating system.
+	Rand *rand.Rand
+
+	// Logger receives what an operator acts on. Unset, nothing is logged.
+	Logger *slog.Logger
+
+	// Wrap, when set, is put around the cluster as the APIs of this node see it: one place for faults, traces or, in
+	// tests, for encoding every message.
+	Wrap func(kmsg.Requestor) kmsg.Requestor
+
+	// Fatal is called, once, when the node cannot go on: its metadata log failed. A command exits; a test fences the node.
+	Fatal func(error)
+}
+
+// HTTPConfig holds the limits of the HTTP listener.
+type HTTPConfig struct {
+	// MaxConnections is how many connections may be open at once. At the limit the node stops accepting until one
+	// closes, so further clients wait in the kernel's queue.
+	MaxConnections int
+
+	// ReadHeaderTimeout is how long a client may take to send a request's header block.
+	ReadHeaderTimeout time.Duration
+
+	// IdleTimeout is how long a kept-alive connection may wait for its next request.
+	IdleTimeout time.Duration
+
+	// MaxHeaderBytes bounds a request's header block.
+	MaxHeaderBytes int
+
+	// MaxStreams bounds an HTTP/2 connection's concurrent requests.
+	MaxStreams int
+}
+
+// DefaultConfig returns the settings of a node started without any: one node on loopback with its data in ./data, every
+// acknowledged record on disk.
+func DefaultConfig() Config {
+	return Config{
+		NodeID:  1,
+		Listen:  "127.0.0.1:8082",
+		DataDir: "./data",
+		HTTP: HTTPConfig{
+			MaxConnections:    20_000,
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       120 * time.Second,
+			MaxHeaderBytes:    64 << 10,
+			MaxStreams:        100,
+		},
+		DrainTimeout: 25 * time.Second,
+		Version:      "dev",
+		Now:          time.Now,
+	}
+}
+
+// Validate says what is wrong with the settings, all of it at once, and what to do about each.
+func (c *Config) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.NodeID < 1 {
+		add("node-id %d: must be at least 1", c.NodeID)
+	}
+	if c.DataDir == "" {
+		add("data-dir: must name a folder")
+	}
+	if c.Listener == nil {
+		if err := checkListen(c.Listen, c.Insecure); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.HTTP.MaxConnections < 1 {
+		add("max-connections %d: must be at least 1", c.HTTP.MaxConnections)
+	}
+	if c.HTTP.ReadHeaderTimeout <= 0 || c.HTTP.IdleTimeout <= 0 || c.DrainTimeout <= 0 {
+		add("timeouts must be above zero: without them a silent client stays for ever")
+	}
+	if c.HTTP.MaxHeaderBytes < 4<<10 {
+		add("max header bytes %d: must be at least 4096", c.HTTP.MaxHeaderBytes)
+	}
+	if c.Now == nil {
+		add("no clock: set Config.Now")
+	}
+	if err := metadata.NewSchema().ValidateStatic(c.Broker); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkListen refuses an address that other machines can reach, unless the operator has said that this is meant.
+func checkListen(listen string, insecure bool) error {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("listen %q: want HOST:PORT, for example 127.0.0.1:8082", listen)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("listen %q: %q is not a port number from 0 to 65535", listen, port)
+	}
+	if insecure || isLoopback(host) {
+		return nil
+	}
+	return fmt.Errorf("listen %q can be reached from other machines, and this version has neither TLS nor users: "+
+		"listen on 127.0.0.1 and put a proxy in front, or give --insecure if everyone who can reach the port may read, "+
+		"write and delete everything", listen)
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}

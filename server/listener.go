@@ -1,0 +1,53 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"sync"
+)
+
+// cappedListener stops accepting while too many connections are open. Slots are given back through the server's
+// ConnState hook rather than by wrapping each connection: a wrapper would hide the kernel socket from code that
+// writes to it directly.
+type cappedListener struct {
+	net.Listener
+	slots  chan struct{} // one element an open connection
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newCappedListener(l net.Listener, limit int) *cappedListener {
+	return &cappedListener{Listener: l, slots: make(chan struct{}, limit), closed: make(chan struct{})}
+}
+
+// Accept waits for a free slot first, so that a client over the limit waits in the kernel's queue and costs nothing
+// here.
+func (l *cappedListener) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return c, nil
+}
+
+func (l *cappedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// connState is the server's hook. A connection that a handler took over is the handler's to count: the API bounds
+// its streams.
+func (l *cappedListener) connState(_ net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		<-l.slots
+	}
+}
+
+// open is the number of connections that hold a slot, one of them perhaps not accepted yet.
+func (l *cappedListener) open() int { return len(l.slots) }

@@ -1,0 +1,133 @@
+// Package server is a node: it opens storage, metadata, broker and HTTP edge in order, wires them, owns the
+// listener, and closes them in reverse.
+//
+// It is the one place where the two columns of the architecture meet: below it the cluster (quorum, controller, broker,
+// route) and its users (client, api) know each other only as a kmsg.Requestor. Open returns with the port bound and the
+// data recovered, so nobody has to poll for readiness; Close returns when every goroutine has ended and every file is
+// synced. Commands and tests call it; many nodes may run in one process.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/api/native"
+	"millrace/server/broker"
+	"millrace/server/metadata"
+	"millrace/server/quorum"
+	"millrace/storage"
+)
+
+// Node is one running broker of a cluster.
+type Node struct {
+	cfg      Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+
+	dir     *storage.Dir
+	machine *metadata.Machine
+	quorum  *quorum.Raft
+	broker  *broker.Broker
+	cluster kmsg.Requestor // the router over all of the above
+
+	native   *native.Server // owns the live streams
+	listener *cappedListener
+	http     *http.Server
+	requests context.Context // parent of every request's context; its end asks long polls to end
+	endAll   context.CancelCauseFunc
+
+	serving  sync.WaitGroup
+	draining atomic.Bool
+	closing  sync.Once
+	closed   error
+}
+
+// ErrDraining is the cause with which the contexts of requests end when the node stops.
+var ErrDraining = errors.New("the node is stopping")
+
+// URL is where the node's API answers, without a slash at the end.
+func (n *Node) URL() string { return "http://" + n.Addr().String() }
+
+// Addr is the address the node listens on.
+func (n *Node) Addr() net.Addr { return n.listener.Addr() }
+
+// Requestor is the cluster as this node's own users see it: any request, routed to whoever serves it.
+func (n *Node) Requestor() kmsg.Requestor { return n.cluster }
+
+// Registry holds the node's metrics.
+func (n *Node) Registry() *prometheus.Registry { return n.registry }
+
+// ready says why the node should get no traffic, or nil. It takes no lock and does no I/O.
+func (n *Node) ready() error {
+	switch {
+	case n.draining.Load():
+		return ErrDraining
+	case n.quorum.Leader() < 0:
+		return errors.New("the metadata quorum has no leader")
+	case n.broker.Image() == nil:
+		return errors.New("the metadata is not loaded yet")
+	}
+	return nil
+}
+
+// grace is how long a stop leaves running requests alone before it asks them to end. A produce takes milliseconds;
+// what is left after this is a long poll or a stream.
+const grace = 500 * time.Millisecond
+
+// Close stops the node: it is Open in reverse. It is safe to call more than once, from any goroutine.
+func (n *Node) Close() error {
+	n.closing.Do(func() { n.closed = n.close() })
+	return n.closed
+}
+
+func (n *Node) close() error {
+	// Readiness fails first, so that whoever balances load stops sending.
+	n.draining.Store(true)
+
+	// The listener closes, kept-alive connections get Connection: close or GOAWAY, and running requests are awaited. They
+	// need everything below, so everything below is still open.
+	drained := n.drain()
+
+	// No request is left, so nothing new reaches the logs. Closing the broker wakes whoever still waits for a partition,
+	// ends retention, and closes each log with a sync.
+	err := n.broker.Close()
+
+	// The quorum goes after the broker, which may have asked the controller for producer ids until now, and before the
+	// directory, whose lock also guards the metadata log.
+	err = errors.Join(err, n.quorum.Close())
+
+	// The directory is last: it writes the checkpoints and, when all logs were closed cleanly, the marker that lets
+	// the next start skip recovery. Then it gives up the lock.
+	return errors.Join(drained, err, n.dir.Close())
+}
+
+// drain ends the HTTP side. When requests outlast DrainTimeout their connections are cut, which loses nothing:
+// whoever got no answer has an unknown outcome, as with any cut.
+func (n *Node) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), n.cfg.DrainTimeout)
+	defer cancel()
+	asked := time.AfterFunc(min(grace, n.cfg.DrainTimeout/2), func() { n.endAll(ErrDraining) })
+	n.serving.Go(n.native.Close) // live streams get an event that says so; new ones are refused
+	err := n.http.Shutdown(ctx)
+	asked.Stop()
+	n.endAll(ErrDraining)
+	if err != nil {
+		n.log.Warn("requests outlasted the drain and were cut", "err", err)
+		err = n.http.Close()
+	}
+	n.serving.Wait()
+	if err != nil {
+		return fmt.Errorf("close the listener: %w", err)
+	}
+	return nil
+}

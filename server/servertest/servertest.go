@@ -1,0 +1,123 @@
+// Package servertest starts real nodes in tests: the whole server on a loopback port, with its data in a temporary
+// folder or on a disk in memory that can crash.
+//
+// Every message between a node's API and its broker is encoded and decoded on the way (see Coded), so that what
+// would only fail between two nodes fails here. A node is closed with its test, and closing it must succeed. Tests
+// of every package above the broker are its callers.
+package servertest
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server"
+	"millrace/storage/storagetest"
+)
+
+// Options say what is not as usual about a node.
+type Options struct {
+	// Disk holds the partitions' files in memory, so that Crash can take away what was not synced. The metadata log
+	// is on the real disk all the same: it syncs each command before it is applied.
+	Disk *storagetest.FS
+	// Change is called with the config before each start.
+	Change func(*server.Config)
+	// Seed seeds the node's chance; 0 means 1. It is printed when the test fails.
+	Seed uint64
+	// Uncoded leaves out the encoding of every message, for measurements.
+	Uncoded bool
+}
+
+// Node is a node under test.
+type Node struct {
+	t    testing.TB
+	opts Options
+	dir  string
+	node *server.Node
+	// Client is an HTTP client of its own, closed with the node.
+	Client *http.Client
+}
+
+// Start starts a node. It is closed when the test ends.
+func Start(t testing.TB, o Options) *Node {
+	t.Helper()
+	n := &Node{t: t, opts: o, dir: t.TempDir()}
+	if n.opts.Seed == 0 {
+		n.opts.Seed = 1
+	}
+	n.start()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed of the node: %d", n.opts.Seed)
+		}
+		n.Stop()
+	})
+	return n
+}
+
+func (n *Node) start() {
+	n.t.Helper()
+	cfg := server.DefaultConfig()
+	cfg.Listen = "127.0.0.1:0"
+	cfg.DataDir = n.dir
+	cfg.Rand = rand.New(rand.NewPCG(n.opts.Seed, 0))
+	cfg.Logger = slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg.Fatal = func(err error) { n.t.Errorf("the node cannot go on: %v", err) }
+	if n.opts.Disk != nil {
+		cfg.FS = n.opts.Disk
+	}
+	if !n.opts.Uncoded {
+		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(n.t, r) }
+	}
+	if n.opts.Change != nil {
+		n.opts.Change(&cfg)
+	}
+	node, err := server.Open(cfg)
+	require.NoError(n.t, err)
+	n.node = node
+	n.Client = &http.Client{Transport: &http.Transport{}}
+}
+
+// URL is where the node's API answers.
+func (n *Node) URL() string { return n.node.URL() }
+
+// Requestor is the cluster as the node's own APIs see it.
+func (n *Node) Requestor() kmsg.Requestor { return n.node.Requestor() }
+
+// Dir is the node's data directory.
+func (n *Node) Dir() string { return n.dir }
+
+// Restart stops the node as SIGTERM does and starts it again on the same data, on another port.
+func (n *Node) Restart() {
+	n.t.Helper()
+	n.Stop()
+	n.start()
+}
+
+// Stop closes the node, which must succeed. A stopped node stays stopped.
+func (n *Node) Stop() {
+	n.t.Helper()
+	if n.node == nil {
+		return
+	}
+	n.Client.CloseIdleConnections()
+	require.NoError(n.t, n.node.Close())
+	n.node = nil
+}
+
+// Crash ends the node as a power cut does and starts it again: of the partitions' files only what mode keeps is
+// there. The node needs a Disk.
+func (n *Node) Crash(mode storagetest.Mode) {
+	n.t.Helper()
+	require.NotNil(n.t, n.opts.Disk, "only a disk in memory can crash")
+	disk := n.opts.Disk.Crash(mode, rand.New(rand.NewPCG(n.opts.Seed, 1)))
+	n.Client.CloseIdleConnections()
+	_ = n.node.Close() // every file call of the old node fails now, as it should
+	n.node = nil
+	n.opts.Disk = disk
+	n.start()
+}
