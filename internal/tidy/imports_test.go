@@ -51,6 +51,7 @@ var places = map[string]place{
 	"storage":           {cluster, 60},
 
 	"internal/ktag":      {middle, 11},
+	"":                   {middle, 10},
 	"record":             {middle, 10},
 	"internal/invariant": {middle, 0},
 }
