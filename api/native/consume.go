@@ -40,6 +40,7 @@ type Consumer struct {
 	client *client.Client
 	tails  *tails
 	codecs *record.Codecs
+	plain  *plainBatches
 
 	// scratches is a free list: explicit, so that the memory stays warm, and bounded by its capacity.
 	scratches chan *scratch
@@ -56,7 +57,8 @@ type scratch struct {
 // NewConsumer makes a Consumer. It does no I/O.
 func NewConsumer(edge *api.Edge, c *client.Client) *Consumer {
 	k := &Consumer{
-		edge: edge, client: c, codecs: record.NewCodecs(idleExpanders), scratches: make(chan *scratch, idleScratches),
+		edge: edge, client: c, codecs: record.NewCodecs(idleExpanders), plain: newPlainBatches(),
+		scratches: make(chan *scratch, idleScratches),
 	}
 	k.tails = newTails(k)
 	return k
@@ -149,6 +151,9 @@ func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (er
 	p.out.arena = k.edge.Arena()
 	defer p.out.arena.Free()
 	p.begin(s)
+	if p.form != typeCloudBatch {
+		p.watch = plainWatch{known: k.plain, topic: p.topic, encoder: &s.json}
+	}
 	if err := p.read(r.Context(), k.client, &s.scanner); err != nil {
 		return err
 	}

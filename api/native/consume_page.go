@@ -59,6 +59,7 @@ type page struct {
 	arena     func() *record.Arena
 	// append writes one record behind dst.
 	append func(dst []byte, partition int32, r *record.Record) []byte
+	watch  plainWatch // of the encoder that splices JSON, if one does
 	// between goes between records, after behind each of them.
 	between, after string
 
@@ -140,11 +141,13 @@ func (p *page) fetch(ctx context.Context, c *client.Client, s *scanner, wait tim
 // take takes in what was fetched of one partition.
 func (p *page) take(s *scanner, at *place, r *client.FetchResult) error {
 	p.out.reserve(len(r.Batches) + len(r.Batches)/4)
-	from := at.next
 	var err error
-	at.next, err = s.scan(segment{r.Batches, from, forever, r.Aborted}, func(rec *record.Record) bool {
-		return p.add(at.partition, rec)
-	})
+	of := segment{batches: r.Batches, from: at.next, before: forever, aborted: r.Aborted}
+	if p.watch.encoder != nil {
+		p.watch.partition = at.partition
+		of.watch = &p.watch
+	}
+	at.next, err = s.scan(of, func(rec *record.Record) bool { return p.add(at.partition, rec) })
 	p.hash = hashBatches(p.hash, r.Batches, at.next)
 	if err != nil {
 		p.full = p.records > 0

@@ -150,7 +150,8 @@ func (q *readQuery) setOffset(v string) error {
 func (q *readQuery) setTimestamp(v string) error {
 	ms, err := parseTimestamp(v)
 	if err != nil {
-		return badQuery("parameter timestamp=%.40q: want RFC 3339 such as 2026-01-31T12:00:00Z, or milliseconds since 1970", v)
+		return badQuery("parameter timestamp=%.40q: want RFC 3339 such as 2026-01-31T12:00:00Z, or milliseconds since "+
+			"1970", v)
 	}
 	return q.setOrigin(origin{kind: originTimestamp, timestamp: ms})
 }

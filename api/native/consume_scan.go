@@ -27,14 +27,15 @@ type segment struct {
 	from    int64 // the first offset wanted
 	before  int64 // the first offset no longer wanted
 	aborted []client.AbortedTransaction
+	watch   *plainWatch // told of the batches that are handed out; nil if nobody is
 }
 
 // forever is a bound that no offset reaches.
 const forever = int64(1<<63 - 1)
 
 // scan calls take with each record of s, in order, until take returns false or s is used up. next is the offset to go
-// on from: after control batches and other gaps, or at the record that take refused. An error tells of a batch that cannot be
-// read; the records before it were handed out, and next is its base offset or where the reader stood in it.
+// on from: after control batches and other gaps, or at the record that take refused. An error tells of a batch that
+// cannot be read; the records before it were handed out, and next is its base offset or where the reader stood in it.
 func (c *scanner) scan(s segment, take func(*record.Record) bool) (next int64, err error) {
 	next = s.from
 	slices.SortFunc(s.aborted, func(a, b client.AbortedTransaction) int {
@@ -68,6 +69,9 @@ func (c *scanner) scan(s segment, take func(*record.Record) bool) (next int64, e
 func (c *scanner) batch(b record.Batch, s segment, from int64, take func(*record.Record) bool) (int64, bool, error) {
 	c.reader.Reset(b, maxExpandedBytes)
 	defer c.reader.Close()
+	if s.watch != nil {
+		s.watch.begin(b)
+	}
 	next := from
 	for c.reader.Next(&c.record) {
 		switch {
@@ -80,7 +84,11 @@ func (c *scanner) batch(b record.Batch, s segment, from int64, take func(*record
 		}
 		next = c.record.Offset + 1
 	}
-	return next, false, c.reader.Err()
+	err := c.reader.Err()
+	if err == nil && s.watch != nil && from <= b.BaseOffset() {
+		s.watch.end()
+	}
+	return next, false, err
 }
 
 // isData says whether a batch has records for readers, and keeps track of aborted transactions.

@@ -34,6 +34,10 @@ type jsonEncoder struct {
 	// lines keeps each record on one line: line ends between the tokens of a JSON key or value become spaces.
 	lines bool
 
+	// trusted says that every value of the batch in hand is JSON that can be spliced in as it stands, plain that every
+	// one so far was; spliced tells it of the last field.
+	trusted, plain, spliced bool
+
 	clock clock
 }
 
@@ -53,11 +57,17 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 		dst = append(dst, `,"key`...)
 		dst, keyFault = e.appendField(dst, e.key, r.Key)
 	}
-	if r.Value == nil {
+	switch {
+	case r.Value == nil:
 		dst = append(dst, `,"value":null`...)
-	} else {
+	case e.trusted:
+		dst = append(dst, `,"value":`...)
+		dst = append(dst, r.Value...)
+	default:
+		e.spliced = false
 		dst = append(dst, `,"value`...)
 		dst, valueFault = e.appendField(dst, e.value, r.Value)
+		e.plain = e.plain && e.spliced
 	}
 	if len(r.Headers) > 0 {
 		dst = appendHeaders(dst, r.Headers)
@@ -75,6 +85,7 @@ func (e *jsonEncoder) appendField(dst []byte, asked form, b []byte) (out []byte,
 		value, flags, ok := jsonText(b)
 		switch {
 		case ok && !rawjson.IsNull(value):
+			e.spliced = len(value) == len(b) && flags&rawjson.Newline == 0
 			return e.appendJSON(dst, value, flags), ""
 		case asked == formJSON && ok:
 			fault = jsonNull

@@ -52,12 +52,13 @@ func TestEncodeInstants(t *testing.T) {
 
 // Whatever a record holds, its JSON is valid, on one line where that is asked for, and gives the bytes back.
 func FuzzEncode(f *testing.F) {
-	f.Add([]byte("k"), []byte(`{"a":1}`), "name", []byte{0xff}, uint8(0), int64(5))
-	f.Add([]byte("null"), []byte(" null\n"), "\xff", []byte("x"), uint8(5), int64(-1))
-	f.Add([]byte("[1,\r\n2]"), []byte("\"\u2028\xed\xa0\x80"), "", []byte(nil), uint8(10), int64(1<<62))
-	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, forms uint8, ms int64) {
+	f.Add([]byte("k"), []byte(`{"a":1}`), "name", []byte{0xff}, uint8(0))
+	f.Add([]byte("null"), []byte(" null\n"), "\xff", []byte("x"), uint8(5))
+	f.Add([]byte("[1,\r\n2]"), []byte("\"\u2028\xed\xa0\x80"), "", []byte(nil), uint8(10))
+	f.Fuzz(func(t *testing.T, key, value []byte, name string, header []byte, forms uint8) {
 		e := jsonEncoder{key: form(forms & 3), value: form(forms >> 2 & 3), lines: true}
-		r := record.Record{Offset: 7, Timestamp: ms, Key: key, Value: value, Headers: []record.Header{{Key: name, Value: header}}}
+		headers := []record.Header{{Key: name, Value: header}}
+		r := record.Record{Offset: 7, Key: key, Value: value, Headers: headers}
 		out := e.append(nil, 1, &r)
 		require.True(t, json.Valid(out), "%s", out)
 		require.True(t, utf8.Valid(out))

@@ -60,7 +60,9 @@ func FuzzPosition(f *testing.F) {
 }
 
 func FuzzReadQuery(f *testing.F) {
-	for _, s := range []string{"offset=1", "from=1,2&wait=5s", "timestamp=2026-01-31T12:00:00+02:00&max_bytes=1", "%", "a&b=c"} {
+	for _, s := range []string{
+		"offset=1", "from=1,2&wait=5s", "timestamp=2026-01-31T12:00:00+02:00&max_bytes=1", "%", "a&b=c",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

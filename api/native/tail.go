@@ -180,7 +180,8 @@ func (k *Consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.To
 }
 
 // openStream makes a stream at the place that q asks for.
-func (k *Consumer) openStream(ctx context.Context, topic *client.Topic, partition int32, q *readQuery) (*stream, error) {
+func (k *Consumer) openStream(ctx context.Context, topic *client.Topic, partition int32,
+	q *readQuery) (*stream, error) {
 	places, err := start(ctx, k.client, topic, partition, q)
 	if err != nil {
 		return nil, err

@@ -48,6 +48,7 @@ func commentFrame() frame { return sealFrame(append(newFrame(nil), ": keep-alive
 // eventWriter turns fetched records into frames of events. The id of each event is the position after its record.
 type eventWriter struct {
 	json    jsonEncoder
+	watch   plainWatch
 	key     hubKey
 	tag     string
 	offsets []int64 // after what was written; its own
@@ -62,11 +63,12 @@ type eventWriter struct {
 	before, behind []byte // what goes around the offset that the event in hand moves
 }
 
-// newEventWriter makes a writer that goes on from offsets, of which there shall be at least count.
-func newEventWriter(key hubKey, offsets []int64, count int, spare []byte) *eventWriter {
+// newEventWriter makes a writer for a hub's topic that goes on from offsets, of which there shall be at least count.
+func newEventWriter(h *hub, topic *client.Topic, offsets []int64, count int) *eventWriter {
 	e := &eventWriter{
-		json: jsonEncoder{key: key.key, value: key.value, lines: true}, key: key, tag: topicTag(key.id),
-		offsets: make([]int64, max(len(offsets), count)), spare: spare,
+		json: jsonEncoder{key: h.key.key, value: h.key.value, lines: true}, key: h.key, tag: topicTag(h.key.id),
+		watch:   plainWatch{known: h.tails.consumer.plain, topic: topic},
+		offsets: make([]int64, max(len(offsets), count)),
 	}
 	copy(e.offsets, offsets)
 	return e
@@ -76,7 +78,9 @@ func newEventWriter(key hubKey, offsets []int64, count int, spare []byte) *event
 // of its partition.
 func (e *eventWriter) write(s *scanner, i int, f *client.FetchResult, bound int64) error {
 	e.surround(i)
-	next, err := s.scan(segment{f.Batches, e.offsets[i], bound, f.Aborted}, func(r *record.Record) bool {
+	e.watch.encoder, e.watch.partition = &e.json, f.Partition
+	of := segment{batches: f.Batches, from: e.offsets[i], before: bound, aborted: f.Aborted, watch: &e.watch}
+	next, err := s.scan(of, func(r *record.Record) bool {
 		if e.size > roundBytes {
 			return false
 		}

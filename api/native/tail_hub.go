@@ -210,8 +210,8 @@ func (h *hub) fetch() error {
 	scratch := k.takeScratch()
 	defer k.keepScratch(scratch, 0)
 	_, offsets := h.tail()
-	e := newEventWriter(h.key, offsets, len(offsets), h.spare)
-	h.spare = nil
+	e := newEventWriter(h, h.topic, offsets, len(offsets))
+	e.spare, h.spare = h.spare, nil
 	var fault error
 	for i := range results {
 		f := &results[i]

@@ -166,7 +166,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 	}
 	scratch := k.takeScratch()
 	defer k.keepScratch(scratch, 0)
-	e := newEventWriter(h.key, s.offsets, len(tail), nil)
+	e := newEventWriter(h, s.topic, s.offsets, len(tail))
 	var fault error
 	for i := range results {
 		f := &results[i]
