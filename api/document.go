@@ -29,7 +29,7 @@ func (d *document) load() error {
 		if d.json, d.err = yamlToJSON(d.yaml); d.err != nil {
 			return
 		}
-		d.page, d.err = renderDocs(d.json)
+		d.page, d.err = renderDocs(d.yaml)
 	})
 	return d.err
 }
@@ -56,15 +56,6 @@ func (e *Edge) docs(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	e.writePage(w, e.document.page)
-}
-
-// writePage answers with an HTML page that loads nothing from anywhere.
-func (e *Edge) writePage(w http.ResponseWriter, page []byte) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "+
-		"frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	writeBytes(w, http.StatusOK, "text/html; charset=utf-8", page)
 }
 
 // yamlToJSON converts a YAML document to JSON and keeps the order of its keys.

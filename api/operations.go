@@ -64,7 +64,7 @@ func (e *Edge) root(w http.ResponseWriter, r *http.Request) {
 	}
 	a := rootAnswer{Version: e.opts.Version, Commit: e.opts.Commit, KafkaClusterID: k.ID}
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		e.startPage(w, a)
+		e.startPage(w, r, a)
 		return
 	}
 	mediaType := Negotiate(r.Header, "application/json", "application/vnd.kafka.v2+json",
