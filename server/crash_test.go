@@ -15,12 +15,8 @@ import (
 
 // Whatever a crash keeps or takes away of what was not synced, everything acknowledged is there and nothing twice.
 func TestAcknowledgedRecordsSurviveACrash(t *testing.T) {
-	modes := map[string]storagetest.CrashMode{
-		"process killed": storagetest.KeepAll, "power cut": storagetest.LoseAll,
-		"torn": storagetest.Prefix, "out of order": storagetest.Pages,
-	}
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
+	for _, mode := range storagetest.Modes() {
+		t.Run(mode.String(), func(t *testing.T) {
 			n := servertest.Start(t, servertest.Options{Disk: storagetest.New(), Seed: 7})
 			for round := range 3 {
 				for i := range 20 {
@@ -44,7 +40,7 @@ func TestFullDiskRefusesRecordsAndReadsGoOn(t *testing.T) {
 	disk := storagetest.New()
 	n := servertest.Start(t, servertest.Options{Disk: disk})
 	produce(t, n, "t", `"before"`)
-	disk.SetQuota(disk.Used() + 64)
+	disk.SetQuota(used(t, disk) + 64)
 	status, text := post(t, n, "/v1/topics/t/records", "application/json", `"`+strings.Repeat("x", 4096)+`"`)
 	require.GreaterOrEqual(t, status, 500, text)
 	require.Contains(t, text, "disk")
@@ -54,6 +50,17 @@ func TestFullDiskRefusesRecordsAndReadsGoOn(t *testing.T) {
 	require.NotContains(t, text, "xxx")
 	disk.SetQuota(0)
 	produce(t, n, "t", `"after"`)
+}
+
+// used adds up what a disk holds.
+func used(t *testing.T, disk *storagetest.FS) (bytes int64) {
+	t.Helper()
+	for _, name := range disk.Files() {
+		e, err := disk.Stat(name)
+		require.NoError(t, err)
+		bytes += e.Size
+	}
+	return bytes
 }
 
 // Retries of a named producer are not stored twice, also across a crash.
