@@ -153,7 +153,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"space before a colon", path + "Host: x\r\nA : b\r\n\r\n", 400},
 		{"unknown transfer encoding", path + "Host: x\r\nTransfer-Encoding: rot13\r\n\r\n", 501},
 		{"header block too large", path + "Host: x\r\nA: " + strings.Repeat("a", 80<<10) + "\r\n\r\n", 431},
-		{"no HTTP", "hello\r\n\r\n", 400},
+		{"no HTTP", "this is nothing like HTTP at all\r\n\r\n", 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(n.URL(), "http://"))
