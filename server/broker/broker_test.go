@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,15 @@ type node struct {
 	dir     *storage.Dir
 	broker  *broker.Broker
 	r       kmsg.Requestor // the router
+	down    atomic.Bool    // the controller does not answer the broker
+}
+
+// Request is the controller as the broker reaches it.
+func (n *node) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	if n.down.Load() {
+		return nil, errDown
+	}
+	return n.control.Request(ctx, r)
 }
 
 type options struct {
@@ -101,7 +111,7 @@ func (n *node) start() {
 		Dir: dir, CommitSynced: n.options.policy == storage.SyncAck, Now: n.options.now, Logger: logger,
 	})
 	n.broker = broker.Open(broker.Config{
-		NodeID: 1, Store: store, Controller: n.control, ControllerID: func() int32 { return 1 }, LogDir: "/data",
+		NodeID: 1, Store: store, Controller: n, ControllerID: func() int32 { return 1 }, LogDir: "/data",
 		Space: func() (int64, int64) { return 1000, 400 },
 		Now:   n.options.now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})

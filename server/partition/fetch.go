@@ -9,8 +9,8 @@ import (
 // FetchRequest asks for the batches of one partition from an offset on.
 type FetchRequest struct {
 	Offset      int64
-	LeaderEpoch int32 // what the client believes, or -1
-	MaxBytes    int   // one whole batch may exceed it
+	LeaderEpoch int32              // what the client believes, or -1
+	MaxBytes    int                // one whole batch may exceed it
 	Alloc       func(n int) []byte // where to put the records; the heap when nil
 	BoundsOnly  bool               // the answer has no room for records
 }
