@@ -130,6 +130,7 @@ func (l *Log) writeLocked(s *segment, b record.Batch, c *Config) error {
 // saveTailsLocked writes the indexes' entries to their files, without syncing those. The batch is
 // appended already, so a full disk is no error: the entries stay in memory until there is room.
 func (l *Log) saveTailsLocked(s *segment) error {
+	s.indexChanged = true // the next checkpoint syncs the files
 	for _, x := range []*index{&s.offsets, &s.times} {
 		if x.state.Load().saved == 0 {
 			l.namesChanged()

@@ -396,7 +396,7 @@ func (d *Dir) OpenLog(n PartitionName, c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.end.Load() > l.synced.Load() {
+	if l.unsettled() {
 		l.RequestSync()
 	}
 	return l, nil

@@ -38,6 +38,11 @@ func (c *epochCache) load(stored []epochStart) {
 	}
 }
 
+// epochsBelow gives the epochs that have written something in a log that ends at end.
+func epochsBelow(entries []epochStart, end int64) []epochStart {
+	return entries[:sort.Search(len(entries), func(i int) bool { return entries[i].start >= end })]
+}
+
 // assign adds an epoch unless it is known or older than the latest.
 func (c *epochCache) assign(epoch int32, start int64) {
 	c.mu.Lock()
@@ -60,10 +65,7 @@ func (c *epochCache) assignLocked(e epochStart) {
 func (c *epochCache) truncateEnd(offset int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].start >= offset })
-	if i < len(c.entries) {
-		c.entries = c.entries[:i]
-	}
+	c.entries = epochsBelow(c.entries, offset)
 }
 
 // truncateStart forgets the epochs that end at or below offset; the one that covers it starts there.
@@ -131,11 +133,11 @@ func (c *epochCache) endOf(epoch int32, logEnd int64) (found int32, end int64, o
 func (c *epochCache) unsaved(logEnd int64) (entries []epochStart, differs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].start >= logEnd })
-	if slices.Equal(c.entries[:n], c.saved) {
+	written := epochsBelow(c.entries, logEnd)
+	if slices.Equal(written, c.saved) {
 		return nil, false
 	}
-	return slices.Clone(c.entries[:n]), true
+	return slices.Clone(written), true
 }
 
 // stored notes what the epoch file holds.

@@ -399,7 +399,7 @@ func (d *Dir) closeLogs() error {
 	logs := d.openLogs()
 	var dirty []*Log
 	for _, l := range logs {
-		if l.end.Load() > l.synced.Load() {
+		if l.unsettled() {
 			l.wantSync()
 			dirty = append(dirty, l)
 		}
@@ -407,13 +407,13 @@ func (d *Dir) closeLogs() error {
 	d.committer.commit(dirty)
 	d.flushing.Lock()
 	defer d.flushing.Unlock()
-	var changed []*Log
+	var touched []*Log
 	for _, l := range logs {
-		if l.changed.Swap(false) {
-			changed = append(changed, l)
+		if l.touched.Load() {
+			touched = append(touched, l)
 		}
 	}
-	d.flush(changed, forClose)
+	d.flush(touched, forClose)
 	var errs []error
 	for _, l := range logs {
 		closed, err := l.closeFlushed()

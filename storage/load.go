@@ -139,7 +139,8 @@ func (l *Log) checkLocked(list segmentList, stored []epochStart) (segmentList, e
 		return nil, &CorruptionError{File: l.path, Position: -1, Err: fmt.Errorf(
 			"holds offsets %d to %d, not %d to %d as at the clean stop", list[0].base, end, l.start.Load(), l.end.Load())}
 	}
-	l.epochs.load(stored)
+	l.epochs.load(epochsBelow(stored, end))
+	l.epochs.truncateStart(l.start.Load())
 	return list, nil
 }
 
@@ -162,6 +163,9 @@ func (l *Log) readyLocked(s *segment) (end int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := s.readyTimesLocked(); err != nil {
+		return 0, err
+	}
 	end = s.base
 	w := s.walk(e.value, s.size.Load())
 	defer w.close()
@@ -174,9 +178,12 @@ func (l *Log) readyLocked(s *segment) (end int64, err error) {
 			return 0, &CorruptionError{File: s.fileName(offsetKind), Position: -1, Err: errDamagedIndex}
 		}
 		end = b.NextOffset()
+		l.mu.Lock()
+		s.observe(b)
+		l.mu.Unlock()
 	}
 	s.sinceEntry = s.size.Load() - e.value
-	return end, s.readyTimesLocked()
+	return end, nil
 }
 
 // readyTimesLocked reads the greatest timestamp so far.

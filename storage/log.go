@@ -23,7 +23,7 @@ func (n PartitionName) String() string { return n.Topic + "-" + strconv.Itoa(int
 
 // Log is one partition's log. All methods are safe for concurrent use.
 //
-// Offsets: start <= synced <= end and start <= hw <= end, except while a truncation runs.
+// Offsets: start <= hw <= end and synced <= end, except while a truncation runs.
 type Log struct {
 	dir  *Dir
 	path string // the partition's folder
@@ -39,13 +39,14 @@ type Log struct {
 
 	start  atomic.Int64 // log start offset; changed under lock, only grows but for a full truncation
 	end    atomic.Int64 // log end offset; grows after the batch is written
-	synced atomic.Int64 // all below it is durable
+	synced atomic.Int64 // all below it is durable, or gone for good
 	hw     atomic.Int64 // what the partition last said; for the checkpoint
 
 	// point is the recovery point: below it data and indexes are durable. The checkpoint on disk may
 	// say less, but never more.
 	point   atomic.Int64
 	changed atomic.Bool // since the last checkpoint
+	touched atomic.Bool // since its files were as a clean stop leaves them
 
 	truncations atomic.Uint64 // odd while a truncation runs; readers compare it
 	closed      atomic.Bool
@@ -203,10 +204,13 @@ func (l *Log) namesChanged() {
 	l.mu.Unlock()
 }
 
-// markChanged notes that the next checkpoint has to look at the log.
+// markChanged notes that the next checkpoint, and a clean stop, have to look at the log.
 func (l *Log) markChanged() {
 	if !l.changed.Load() {
 		l.changed.Store(true)
+	}
+	if !l.touched.Load() {
+		l.touched.Store(true)
 	}
 }
 

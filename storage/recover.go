@@ -16,7 +16,9 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart) (segmentList,
 	r := recovery{log: l, point: l.point.Load(), end: l.start.Load()}
 	kept := 0
 	if len(list) > 0 {
-		kept = list.at(r.point) // the segments before this one are below the recovery point
+		// The segment that was active when the recovery point was written may lack the last entry of
+		// its time index. Those before it were complete.
+		kept = list.at(r.point - 1)
 	}
 	for first := kept; kept < len(list) && (kept == first || list[kept].base == r.end); {
 		whole, err := r.segment(list[kept])
@@ -74,20 +76,21 @@ func (l *Log) settleRecovered(list segmentList, end int64) {
 	l.point.Store(synced)
 	l.epochs.truncateEnd(end)
 	l.epochs.truncateStart(start)
-	if end == synced {
-		return
+	if _, differs := l.epochs.unsaved(end); differs || end != synced {
+		l.markChanged()
 	}
-	l.markChanged()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range list {
-		if i == len(list)-1 || list[i+1].base > synced {
+		if s.shortened || end > synced && (i == len(list)-1 || list[i+1].base > synced) {
 			l.unsynced = append(l.unsynced, s)
 			s.queued = true
 		}
 	}
-	l.names++
-	l.newFolder = true
+	if end > synced {
+		l.names++
+		l.newFolder = true
+	}
 }
 
 // recovery checks the segments past the recovery point.
@@ -120,12 +123,16 @@ func (r *recovery) segment(s *segment) (whole bool, err error) {
 		return false, err
 	}
 	s.addTimeLocked()
+	if s.indexChanged || s.offsets.unsaved() || s.times.unsaved() {
+		r.log.markChanged()
+	}
 	r.log.mu.Lock()
 	s.greatestOK = true
 	r.log.mu.Unlock()
 	if good == size {
 		return true, nil
 	}
+	s.shortened = true
 	r.log.dir.logger.Warn("log cut behind its last whole batch", "topic", r.log.name.Topic,
 		"partition", r.log.name.Partition, "offset", r.end, "bytes", size-good)
 	s.size.Store(good)

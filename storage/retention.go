@@ -99,13 +99,13 @@ func (l *Log) dropLocked(list segmentList, n int) error {
 	list = list[n:]
 	start := max(l.start.Load(), list[0].base)
 	l.start.Store(start)
-	l.point.Store(max(l.point.Load(), start))
+	l.point.Store(max(l.point.Load(), list[0].base))
 	l.setListLocked(append(segmentList(nil), list...))
 	l.forgetUnsyncedLocked(list)
 	l.epochs.truncateStart(start)
 	l.markChanged()
 	l.dir.stats.removedSegments.Add(int64(n))
-	return l.dropSnapshotsLocked(func(offset int64) bool { return offset <= list[0].base })
+	return l.dropSnapshotsLocked(func(offset int64) bool { return offset < list[0].base })
 }
 
 // setAsideLocked renames a segment's files to be unlinked later and closes them.
@@ -126,7 +126,7 @@ func (l *Log) setAsideLocked(s *segment) error {
 }
 
 // forgetUnsyncedLocked takes segments that are not in the list any more off the list of those to be
-// synced. What is below the log start counts as synced.
+// synced. What lies below the first segment counts as synced.
 func (l *Log) forgetUnsyncedLocked(list segmentList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,9 +138,7 @@ func (l *Log) forgetUnsyncedLocked(list segmentList) {
 	}
 	clear(l.unsynced[len(kept):])
 	l.unsynced = kept
-	if start := l.start.Load(); l.synced.Load() < start {
-		l.synced.Store(start)
-	}
+	l.synced.Store(max(l.synced.Load(), list[0].base))
 }
 
 // SetStart raises the log start offset, durably, and removes the segments wholly below it. A lower

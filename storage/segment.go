@@ -31,10 +31,11 @@ type segment struct {
 	pinned         *openFile     // the log file, open for writing
 	sinceEntry     int64         // bytes since the last index entry
 	timeIndexed    int64         // timestamp of the time index's last entry
-	indexChanged   bool          // an index file was cut or has to be written from its start
+	indexChanged   bool          // the index files differ from what was last synced
 	firstTimestamp int64         // greatest timestamp of the first batch, unknownTimestamp until read
 	created        time.Time     // when this process first saw the segment
 	jitter         time.Duration // how much earlier than its age says it rolls
+	shortened      bool          // recovery cut the log file
 
 	// Guarded by the log's mu.
 	greatest   greatestTimestamp

@@ -6,6 +6,13 @@ import (
 	"millrace/internal/invariant"
 )
 
+// unsettled says whether something of the log is not durable: data, names, or that data was cut.
+func (l *Log) unsettled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end.Load() > l.synced.Load() || len(l.unsynced) > 0 || l.names != l.syncedNames
+}
+
 // syncWaiter is a caller of Log.Sync.
 type syncWaiter struct {
 	target int64
@@ -83,6 +90,7 @@ func (j *syncJob) begin(l *Log) bool {
 			j.segments, j.target = j.segments[:n-1], active.base
 		}
 	}
+	wanted := l.wantActive
 	l.wantActive = false
 	j.sizes = j.sizes[:0]
 	for _, s := range j.segments {
@@ -90,7 +98,7 @@ func (j *syncJob) begin(l *Log) bool {
 	}
 	j.folder = l.names != l.syncedNames
 	j.parent = l.newFolder
-	idle := len(j.segments) == 0 && j.target <= l.synced.Load()
+	idle := len(j.segments) == 0 && j.target <= l.synced.Load() && !(j.folder && wanted)
 	l.mu.Unlock()
 	if idle || l.usable() != nil {
 		l.syncing.Unlock()
