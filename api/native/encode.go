@@ -34,18 +34,28 @@ type jsonEncoder struct {
 	// lines keeps each record on one line: line ends between the tokens of a JSON key or value become spaces.
 	lines bool
 
-	// trusted says that every value of the batch in hand is JSON that can be spliced in as it stands, plain that every
-	// one so far was; spliced tells it of the last field.
-	trusted, plain, spliced bool
+	// keys and values say what is known of the batch in hand; spliced tells it of the last field.
+	keys, values plainness
+	spliced      bool
 
 	clock clock
+	head  []byte // what begins a record of partition of
+	of    int32
+}
+
+// plainness is what is known of all keys or all values of a batch: whether they are JSON that can be spliced in as it
+// stands.
+type plainness struct {
+	sure  bool // they are, says an earlier look
+	sofar bool // those seen now are
 }
 
 // append writes r behind dst as one JSON object.
 func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []byte {
-	dst = append(dst, `{"partition":`...)
-	dst = strconv.AppendInt(dst, int64(partition), 10)
-	dst = append(dst, `,"offset":`...)
+	if e.of != partition || e.head == nil {
+		e.begin(partition)
+	}
+	dst = append(dst, e.head...)
 	dst = strconv.AppendInt(dst, r.Offset, 10)
 	if r.Timestamp != noTimestamp && isInstant(r.Timestamp) {
 		dst = append(dst, `,"timestamp":"`...)
@@ -53,21 +63,26 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 		dst = append(dst, '"')
 	}
 	var keyFault, valueFault string
-	if r.Key != nil {
+	switch {
+	case r.Key == nil:
+	case e.keys.sure:
+		dst = append(dst, `,"key":`...)
+		dst = append(dst, r.Key...)
+	default:
 		dst = append(dst, `,"key`...)
 		dst, keyFault = e.appendField(dst, e.key, r.Key)
+		e.keys.sofar = e.keys.sofar && e.spliced
 	}
 	switch {
 	case r.Value == nil:
 		dst = append(dst, `,"value":null`...)
-	case e.trusted:
+	case e.values.sure:
 		dst = append(dst, `,"value":`...)
 		dst = append(dst, r.Value...)
 	default:
-		e.spliced = false
 		dst = append(dst, `,"value`...)
 		dst, valueFault = e.appendField(dst, e.value, r.Value)
-		e.plain = e.plain && e.spliced
+		e.values.sofar = e.values.sofar && e.spliced
 	}
 	if len(r.Headers) > 0 {
 		dst = appendHeaders(dst, r.Headers)
@@ -78,9 +93,18 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 	return append(dst, '}')
 }
 
+// begin prepares what records of a partition have in common.
+func (e *jsonEncoder) begin(partition int32) {
+	e.head = append(e.head[:0], `{"partition":`...)
+	e.head = strconv.AppendInt(e.head, int64(partition), 10)
+	e.head = append(e.head, `,"offset":`...)
+	e.of = partition
+}
+
 // appendField writes the rest of a member whose name is begun, in the form asked for or the first that fits. It
 // returns what is wrong with bytes that do not fit.
 func (e *jsonEncoder) appendField(dst []byte, asked form, b []byte) (out []byte, fault string) {
+	e.spliced = false
 	if asked == formJSON || asked == formAuto {
 		value, flags, ok := jsonText(b)
 		switch {
@@ -209,22 +233,26 @@ const noTimestamp = -1
 // isInstant says whether RFC 3339 can write the timestamp.
 func isInstant(ms int64) bool { return ms >= minInstant && ms <= maxInstant }
 
-// clock writes timestamps as RFC 3339 in UTC with milliseconds. Neighbouring records mostly share their second, so
-// it keeps the text of the last one.
+// clock writes timestamps as RFC 3339 in UTC with milliseconds. Neighbouring records mostly share their instant or at
+// least their second, so it keeps the text of the last one.
 type clock struct {
+	ms     int64
 	second int64
-	text   [20]byte // "2006-01-02T15:04:05." of second; not set when text[0] is 0
+	text   [24]byte // "2006-01-02T15:04:05.000Z" of ms; not set when text[0] is 0
 }
 
 // append writes the instant ms, which lies between minInstant and maxInstant, behind dst.
 func (c *clock) append(dst []byte, ms int64) []byte {
-	second := floorDiv(ms, 1000)
-	if second != c.second || c.text[0] == 0 {
-		c.set(second)
+	if ms != c.ms || c.text[0] == 0 {
+		second := floorDiv(ms, 1000)
+		if second != c.second || c.text[0] == 0 {
+			c.set(second)
+		}
+		rest := ms - second*1000
+		c.text[20], c.text[21], c.text[22] = byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10)
+		c.ms = ms
 	}
-	rest := ms - second*1000
-	dst = append(dst, c.text[:]...)
-	return append(dst, byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10), 'Z')
+	return append(dst, c.text[:]...)
 }
 
 // set works out the text of a second. The date comes from the count of days as in the proleptic Gregorian calendar
@@ -253,7 +281,7 @@ func (c *clock) set(second int64) {
 	t = append(append2(t, dayOfMonth), 'T')
 	t = append(append2(t, clockTime/3600), ':')
 	t = append(append2(t, clockTime/60%60), ':')
-	_ = append(append2(t, clockTime%60), '.') // t's memory is text
+	_ = append(append2(t, clockTime%60), ".000Z"...) // t's memory is text
 	c.second = second
 }
 

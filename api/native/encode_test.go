@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/client"
 	"millrace/record"
 )
 
@@ -150,6 +151,33 @@ func BenchmarkEncode(b *testing.B) {
 					return true
 				})
 				require.NoError(b, err)
+			}
+		})
+	}
+}
+
+// A page over batches that were read before costs no look at the values.
+func BenchmarkPage(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		size, count int
+	}{{"100B", 100, 100}, {"1KiB", 1024, 100}} {
+		b.Run(c.name, func(b *testing.B) {
+			topic := &client.Topic{Name: "t", ID: [16]byte{1}}
+			batch := benchBatch(c.size, c.count)
+			pool := record.NewPool(64 << 20)
+			var s scratch
+			plain := newPlainBatches()
+			b.SetBytes(int64(len(batch)))
+			for b.Loop() {
+				p := &page{topic: topic, form: typeJSON, arena: pool.Arena,
+					query: &readQuery{maxRecords: 1 << 20, maxBytes: 1 << 30}}
+				p.out.arena = pool.Arena()
+				p.watch = plainWatch{known: plain, topic: topic, encoder: &s.json}
+				p.begin(&s)
+				at := &place{}
+				require.NoError(b, p.take(&s.scanner, at, &client.FetchResult{Batches: batch}))
+				p.out.arena.Free()
 			}
 		})
 	}
