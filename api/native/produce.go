@@ -29,7 +29,8 @@ func newProducer(o Options) *producer {
 type produceJob struct {
 	produceRequest
 	intake
-	text []byte // the answer
+	text  []byte // the answer
+	clock clock
 }
 
 // serve answers POST /v1/topics/{topic}/records.
@@ -112,7 +113,7 @@ func (j *produceJob) tell(batches []client.BatchResult) error {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendBatchResult(dst, &batches[i])
+		dst = j.appendBatchResult(dst, &batches[i])
 		dst = append(dst, '}')
 	}
 	j.text = append(dst, "]}"...)
@@ -120,7 +121,7 @@ func (j *produceJob) tell(batches []client.BatchResult) error {
 }
 
 // appendBatchResult appends one entry of offsets without its closing brace.
-func appendBatchResult(dst []byte, b *client.BatchResult) []byte {
+func (j *produceJob) appendBatchResult(dst []byte, b *client.BatchResult) []byte {
 	dst = append(dst, `{"partition":`...)
 	dst = strconv.AppendInt(dst, int64(b.Partition), 10)
 	dst = append(dst, `,"base_offset":`...)
@@ -132,17 +133,12 @@ func appendBatchResult(dst []byte, b *client.BatchResult) []byte {
 	dst = append(dst, `,"count":`...)
 	dst = strconv.AppendInt(dst, int64(b.Count), 10)
 	dst = append(dst, `,"timestamp":"`...)
-	dst = appendInstant(dst, b.Timestamp)
+	dst = j.clock.append(dst, min(max(b.Timestamp, minInstant), maxInstant))
 	dst = append(dst, '"')
 	if b.Duplicate {
 		dst = append(dst, `,"duplicate":true`...)
 	}
 	return dst
-}
-
-// appendInstant appends milliseconds since 1970 as RFC 3339 in UTC.
-func appendInstant(dst []byte, ms int64) []byte {
-	return time.UnixMilli(ms).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z")
 }
 
 // failedBatch is one partition's fate in the problem for a request that failed in part.

@@ -94,7 +94,7 @@ func (in *intake) takeRecord(c *rawjson.Cursor) error {
 			return api.Refuse(api.MalformedBody, "field %s is there twice", name)
 		}
 		f.known |= bit
-		if err := in.takeMember(c, bit, string(name), &f); err != nil {
+		if err := in.takeMember(c, bit, name, &f); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (in *intake) finish(f *recordFields) error {
 }
 
 // takeMember reads the value of one member.
-func (in *intake) takeMember(c *rawjson.Cursor, bit uint16, name string, f *recordFields) (err error) {
+func (in *intake) takeMember(c *rawjson.Cursor, bit uint16, name []byte, f *recordFields) (err error) {
 	if bit == memberHeaders {
 		f.rec.Headers, err = in.takeHeaders(c)
 		return err
@@ -185,7 +185,7 @@ func timestamp(value []byte) (int64, error) {
 	return ms, nil
 }
 
-func text(name string, value []byte) ([]byte, error) {
+func text(name, value []byte) ([]byte, error) {
 	t, ok := rawjson.Text(value)
 	if !ok && value[0] == '"' {
 		return nil, api.Refuse(api.MalformedBody, "%s holds half of a surrogate pair", name)
@@ -204,7 +204,7 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-func (in *intake) decodeBase64(name string, value []byte) ([]byte, error) {
+func (in *intake) decodeBase64(name, value []byte) ([]byte, error) {
 	t, ok := rawjson.Text(value)
 	if !ok {
 		return nil, api.Refuse(api.MalformedBody, "%s is a string of base64, not %s", name, shorten(value))
@@ -311,15 +311,15 @@ func (in *intake) takeHeaderMember(c *rawjson.Cursor, name string, h *record.Hea
 	}
 	switch {
 	case i == 0:
-		t, err := text("name of a header", value)
+		t, err := text([]byte("name of a header"), value)
 		h.Key = string(t)
 		return err
 	case rawjson.IsNull(value):
 		return nil
 	case i == 1:
-		h.Value, err = text("value of a header", value)
+		h.Value, err = text([]byte("value of a header"), value)
 	default:
-		h.Value, err = in.decodeBase64("value_base64 of a header", value)
+		h.Value, err = in.decodeBase64([]byte("value_base64 of a header"), value)
 	}
 	return err
 }

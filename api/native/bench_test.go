@@ -1,0 +1,90 @@
+package native_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/api"
+	"millrace/api/native"
+	"millrace/client"
+	"millrace/record"
+	"millrace/server"
+	"millrace/server/servertest"
+)
+
+// discard is a ResponseWriter that keeps only the status.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+
+// BenchmarkProduce measures a produce from the router to the log file and back, without the network: what
+// is ours of a request.
+func BenchmarkProduce(b *testing.B) {
+	note := strings.Repeat("the quick brown fox jumps over the lazy dog, and the log goes on; ", 16)
+	value := `{"id":12345678,"name":"customer-7","paid":true,"note":"` + note[:967] + `"}`
+	require.Len(b, value, 1<<10)
+	lines := strings.Repeat(value+"\n", 100)
+	var records strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&records, `%s{"value":%s}`, map[bool]string{true: "[", false: ","}[i == 0], value)
+	}
+	records.WriteByte(']')
+	var batch record.Builder
+	for range 100 {
+		batch.Append(&record.Record{Value: []byte(value), Timestamp: 1767323045678})
+	}
+	for _, c := range []struct {
+		name, query, mediaType string
+		body                   []byte
+		records                int
+	}{
+		{"json", "", "application/json", []byte(value), 1},
+		{"ndjson100", "", "application/x-ndjson", []byte(lines), 100},
+		{"records100", "", "application/vnd.millrace.records+json", []byte(records.String()), 100},
+		{"batch100", "partition=0", rawType, batch.Build(), 100},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			h := benchmarkServer(b)
+			body := bytes.NewReader(c.body)
+			r := &http.Request{
+				Method: http.MethodPost, URL: &url.URL{Path: path, RawQuery: c.query}, RequestURI: path,
+				Header: http.Header{"Content-Type": {c.mediaType}}, ContentLength: int64(len(c.body)), Body: io.NopCloser(body),
+			}
+			w := &discard{header: http.Header{}}
+			b.SetBytes(int64(len(c.body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				body.Reset(c.body)
+				h.ServeHTTP(w, r)
+				if w.status != 0 {
+					b.Fatal(w.status)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.records), "ns/record")
+		})
+	}
+}
+
+func benchmarkServer(b *testing.B) http.Handler {
+	node := servertest.Start(b, servertest.Options{Uncoded: true, Change: func(c *server.Config) {
+		c.Broker = map[string]string{"log.sync": "never", "log.segment.bytes": "67108864", "log.retention.bytes": "134217728"}
+	}})
+	c := client.New(node.Requestor(), client.Options{})
+	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(64 << 20)})
+	require.NoError(b, err)
+	s := native.New(native.Options{Edge: edge, Client: c})
+	b.Cleanup(s.Close)
+	return api.NewRouter(edge, s.Mount)
+}
