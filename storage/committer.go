@@ -208,7 +208,7 @@ func (c *syncCost) preferAll(calls int) bool {
 	if c.noAll || calls < 2 {
 		return false
 	}
-	if time.Duration(calls)*c.each >= c.all {
+	if c.each == 0 || time.Duration(calls)*c.each >= c.all {
 		return true
 	}
 	c.all -= c.all / 16 // so that it is tried again

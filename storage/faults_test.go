@@ -100,19 +100,23 @@ func TestAFailedSyncOfEverythingTakesAllItsLogsOffline(t *testing.T) {
 	third.Topic = "untouched"
 	good, err := d.CreateLog(third, smallConfig())
 	require.NoError(t, err)
+	appendBatches(t, good, 1)
 	appendBatches(t, one, 1)
 	appendBatches(t, two, 1)
-	hold := make(chan struct{})
-	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
-		<-hold // until both are in the commit
+	syncing, goOn := make(chan struct{}), make(chan struct{})
+	disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
 		if op == storagetest.OpSyncAll {
-			return 0, syscall.EIO
+			syncing <- struct{}{}
+			<-goOn
 		}
 		return 0, nil
 	})
-	one.RequestSync()
+	good.RequestSync()
+	<-syncing
+	one.RequestSync() // both wait for the next commit
 	two.RequestSync()
-	close(hold)
+	disk.SetFault(failOn(storagetest.OpSyncAll, "", syscall.EIO))
+	goOn <- struct{}{}
 	require.ErrorIs(t, one.Sync(context.Background()), syscall.EIO)
 	require.ErrorIs(t, two.Sync(context.Background()), syscall.EIO)
 	disk.SetFault(nil)
