@@ -32,6 +32,7 @@ type writes struct {
 	client *client.Client
 	cl     *requestors
 	server *httptest.Server
+	http   *http.Client
 }
 
 func newWrites(t *testing.T, limits api.Limits, opts ...kfake.Opt) *writes {
@@ -52,6 +53,7 @@ func newWrites(t *testing.T, limits api.Limits, opts ...kfake.Opt) *writes {
 	t.Cleanup(s.Close)
 	e.server = httptest.NewServer(api.NewRouter(edge, s.Mount))
 	t.Cleanup(e.server.Close)
+	e.http = e.server.Client()
 	return e
 }
 
@@ -63,7 +65,7 @@ func (e *writes) send(method, path, body string, headers ...string) reply {
 	for i := 0; i < len(headers); i += 2 {
 		req.Header[http.CanonicalHeaderKey(headers[i])] = append(req.Header[http.CanonicalHeaderKey(headers[i])], headers[i+1])
 	}
-	resp, err := e.server.Client().Do(req)
+	resp, err := e.http.Do(req)
 	require.NoError(e.t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
@@ -482,7 +484,7 @@ func TestProduceBoundsBodies(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.server.URL+path, io.MultiReader(strings.NewReader(large), strings.NewReader("x")))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "text/plain")
-	resp, err := e.server.Client().Do(req) // chunked: the length is not announced
+	resp, err := e.http.Do(req) // chunked: the length is not announced
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, 413, resp.StatusCode)
@@ -664,7 +666,7 @@ func TestProduceCancelled(t *testing.T) {
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
-			resp, err := e.server.Client().Do(req)
+			resp, err := e.http.Do(req)
 			if err == nil {
 				resp.Body.Close()
 			}
