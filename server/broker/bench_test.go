@@ -80,7 +80,8 @@ func BenchmarkProduce(b *testing.B) {
 			defer cpu(b)()
 			for b.Loop() {
 				again(req)
-				if resp, err := req.RequestWith(context.Background(), n.r); err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+				resp, err := req.RequestWith(context.Background(), n.r)
+				if err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
 					b.Fatal(err, resp)
 				}
 			}

@@ -261,7 +261,7 @@ func (c recoder) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		}
 	}
 	if resp.GetVersion() != version {
-		return nil, fmt.Errorf("%s of version %d answered in version %d", kmsg.NameForKey(r.Key()), version, resp.GetVersion())
+		return nil, fmt.Errorf("%s answered in version %d, not %d", kmsg.NameForKey(r.Key()), resp.GetVersion(), version)
 	}
 	back := r.ResponseKind()
 	back.SetVersion(version)

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,11 +23,11 @@ var differences = map[string]struct{ ours, kfake, reason string }{
 	"produce two batches":      {"INVALID_RECORD", "CORRUPT_MESSAGE", oneBatch},
 	"produce half a batch":     {"INVALID_RECORD", "CORRUPT_MESSAGE", oneBatch},
 	"produce old format":       {"INVALID_RECORD", "CORRUPT_MESSAGE", oneBatch},
-	"produce base offset 5":    {"INVALID_RECORD", "CORRUPT_MESSAGE", "Kafka's validator: the batch is whole, but not valid"},
-	"produce wrong count":      {"INVALID_RECORD", "CORRUPT_MESSAGE", "Kafka's validator: the batch is whole, but not valid"},
+	"produce base offset 5":    {"INVALID_RECORD", "CORRUPT_MESSAGE", wholeButWrong},
+	"produce wrong count":      {"INVALID_RECORD", "CORRUPT_MESSAGE", wholeButWrong},
 	"produce unknown codec":    {"UNSUPPORTED_COMPRESSION_TYPE", "CORRUPT_MESSAGE", "tells what to change"},
 	"produce without sequence": {"INVALID_RECORD", "base 1", "Kafka refuses a producer id without a sequence"},
-	"produce null key to compacted": {"INVALID_RECORD, 1 records at fault", "base 0",
+	"produce null key to compacted": {"INVALID_RECORD, 2 records at fault", "base 0",
 		"Kafka refuses what compaction would lose"},
 	"produce transactional without id": {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TXN_STATE",
 		"Kafka refuses a request with a transactional batch and no transactional id as not authorised"},
@@ -39,6 +40,8 @@ var differences = map[string]struct{ ours, kfake, reason string }{
 	"init with an empty transactional id": {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED, id given false, epoch -1",
 		"INVALID_REQUEST, id given false, epoch 0", "there is no transaction coordinator yet"},
 }
+
+const wholeButWrong = "Kafka's validator: the batch is whole, but not valid"
 
 const oneBatch = "Kafka's validator: a produce holds exactly one batch of format 2"
 
@@ -225,18 +228,15 @@ func corrupted(b record.Batch, change func(record.Batch)) []byte {
 }
 
 func differentialSteps() []step {
+	return slices.Concat(produceSteps(), fetchSteps(), listSteps(), otherSteps())
+}
+
+func produceSteps() []step {
 	acks := func(n int16) func(*kmsg.ProduceRequest) { return func(r *kmsg.ProduceRequest) { r.Acks = n } }
 	partition := func(n int32) func(*kmsg.ProduceRequest) {
 		return func(r *kmsg.ProduceRequest) { r.Topics[0].Partitions[0].Partition = n }
 	}
 	unknown := func(r *kmsg.ProduceRequest) { r.Topics[0].TopicID = [16]byte{5} }
-	var transactional record.Builder
-	transactional.SetProducer(1, 0, 0)
-	transactional.SetTransactional()
-	transactional.Append(&record.Record{Value: []byte("v")})
-	var keyless record.Builder
-	keyless.Append(&record.Record{Value: []byte("v")})
-	first := func(r *kmsg.ListOffsetsRequest) { r.Topics[0].Partitions[0].Partition = 1 }
 	return []step{
 		produceStep("produce", "t", timed(1000, 3000, 2000)),
 		produceStep("produce acks 1", "t", timed(4000), acks(1)),
@@ -254,8 +254,8 @@ func differentialSteps() []step {
 		produceStep("produce wrong count", "t", corrupted(timed(1), func(b record.Batch) { b[60]++; b.Seal() })),
 		produceStep("produce without sequence", "scratch", batch(5, 0, -1, "v")),
 		produceStep("produce too large", "small", timed(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)),
-		produceStep("produce null key to compacted", "compacted", keyless.Build()),
-		produceStep("produce transactional without id", "t", transactional.Build()),
+		produceStep("produce null key to compacted", "compacted", keyless()),
+		produceStep("produce transactional without id", "t", transactional()),
 		produceStep("idempotent first", "t", batch(50, 0, 0, "a", "b")),
 		produceStep("idempotent next", "t", batch(50, 0, 2, "c")),
 		produceStep("idempotent repeat", "t", batch(50, 0, 0, "a", "b")),
@@ -264,7 +264,11 @@ func differentialSteps() []step {
 		produceStep("idempotent new epoch", "t", batch(50, 1, 0, "d")),
 		produceStep("idempotent old epoch", "t", batch(50, 0, 3, "x")),
 		produceStep("idempotent unknown producer", "t", batch(51, 0, 77, "e")),
+	}
+}
 
+func fetchSteps() []step {
+	return []step{
 		fetchStep("fetch all", "t", 0),
 		fetchStep("fetch from the middle of a batch", "t", 1),
 		fetchStep("fetch at the end", "t", 9),
@@ -276,7 +280,12 @@ func differentialSteps() []step {
 		fetchStep("fetch newer epoch", "t", 0,
 			func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].CurrentLeaderEpoch = 90 }),
 		fetchStep("fetch one byte", "t", 0, func(r *kmsg.FetchRequest) { r.MaxBytes = 1 }),
+	}
+}
 
+func listSteps() []step {
+	first := func(r *kmsg.ListOffsetsRequest) { r.Topics[0].Partitions[0].Partition = 1 }
+	return []step{
 		listStep("list latest", "t", -1),
 		listStep("list earliest", "t", -2),
 		listStep("list greatest timestamp", "small", -3),
@@ -290,7 +299,11 @@ func differentialSteps() []step {
 		listStep("list unknown topic", "absent", -1),
 		listStep("list newer epoch", "t", -1,
 			func(r *kmsg.ListOffsetsRequest) { r.Topics[0].Partitions[0].CurrentLeaderEpoch = 90 }),
+	}
+}
 
+func otherSteps() []step {
+	return []step{
 		metadataStep("metadata", false, "t"),
 		metadataStep("metadata unknown", false, "absent"),
 		metadataStep("metadata illegal name", false, "a/b"),

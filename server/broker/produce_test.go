@@ -23,26 +23,29 @@ func name(code int16) string {
 	return "NONE"
 }
 
+func transactional() []byte {
+	var b record.Builder
+	b.SetProducer(1, 0, 0)
+	b.SetTransactional()
+	b.Append(&record.Record{Value: []byte("v")})
+	return b.Build()
+}
+
+// keyless has a key in the middle one of three records only.
+func keyless() []byte {
+	var b record.Builder
+	b.Append(&record.Record{Value: []byte("v")})
+	b.Append(&record.Record{Key: []byte("k"), Value: []byte("v")})
+	b.Append(&record.Record{Value: []byte("v")})
+	return b.Build()
+}
+
 func TestProduceRefusals(t *testing.T) {
 	n := newNode(t, options{})
 	defer n.stop()
 	n.create("t", 2, "max.message.bytes", "500")
 	n.create("compacted", 1, "cleanup.policy", "compact")
 	n.create("two", 1, "min.insync.replicas", "2")
-	transactional := func() []byte {
-		var b record.Builder
-		b.SetProducer(1, 0, 0)
-		b.SetTransactional()
-		b.Append(&record.Record{Value: []byte("v")})
-		return b.Build()
-	}
-	keyless := func() []byte {
-		var b record.Builder
-		b.Append(&record.Record{Value: []byte("v")})
-		b.Append(&record.Record{Key: []byte("k"), Value: []byte("v")})
-		b.Append(&record.Record{Value: []byte("v")})
-		return b.Build()
-	}
 	broken := plain("v")
 	broken[len(broken)-1] ^= 1
 	zero := [16]byte{}
@@ -228,15 +231,16 @@ func TestListOffsets(t *testing.T) {
 		b.Append(&record.Record{Timestamp: at, Value: []byte("v")})
 	}
 	n.produce("t", 0, b.Build())
-	list := func(topic string, partitions ...kmsg.ListOffsetsRequestTopicPartition) []kmsg.ListOffsetsResponseTopicPartition {
+	type part = kmsg.ListOffsetsRequestTopicPartition
+	list := func(topic string, partitions ...part) []kmsg.ListOffsetsResponseTopicPartition {
 		req := kmsg.NewPtrListOffsetsRequest()
 		req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: partitions}}
 		resp, err := req.RequestWith(t.Context(), n.r)
 		require.NoError(t, err)
 		return resp.Topics[0].Partitions
 	}
-	at := func(partition int32, timestamp int64) kmsg.ListOffsetsRequestTopicPartition {
-		return kmsg.ListOffsetsRequestTopicPartition{Partition: partition, CurrentLeaderEpoch: -1, Timestamp: timestamp}
+	at := func(partition int32, timestamp int64) part {
+		return part{Partition: partition, CurrentLeaderEpoch: -1, Timestamp: timestamp}
 	}
 	for _, c := range []struct{ timestamp, offset, found int64 }{
 		{-1, 3, -1}, {-2, 0, -1}, {-3, 1, 3000}, {-4, 0, -1}, {-5, -1, -1},

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"fmt"
 
 	"millrace/record"
 )
@@ -71,6 +72,10 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	if l.closed {
 		return Appended{}, l.whyGone()
 	}
+	role, err := l.checkRole()
+	if err != nil {
+		return Appended{}, err
+	}
 	end := l.log.EndOffset()
 	sequenced := b.ProducerID() >= 0
 	if sequenced {
@@ -86,7 +91,7 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 		return Appended{}, &ExpectedOffsetError{Expected: r.Expected, Actual: end}
 	}
 	b.SetBaseOffset(end)
-	b.SetLeaderEpoch(l.role.Load().LeaderEpoch)
+	b.SetLeaderEpoch(role.LeaderEpoch)
 	if err := l.write(b); err != nil {
 		b.SetBaseOffset(0) // the client may send the same bytes again
 		b.SetLeaderEpoch(none)
@@ -100,6 +105,24 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 		a.AppendTime = b.MaxTimestamp()
 	}
 	return a, nil
+}
+
+// checkRole gives the role to append in. The first append in a role looks whether the log knows of a
+// newer leader epoch: then the metadata is older than the log, and appending would fork it.
+func (l *Leader) checkRole() (*epochRole, error) {
+	role := l.role.Load()
+	if role == l.trusted {
+		return role, nil
+	}
+	latest, err := l.log.LatestEpoch()
+	if err != nil {
+		return nil, err
+	}
+	if latest > role.LeaderEpoch {
+		return nil, fmt.Errorf("%w: epoch %d in the log, %d in the metadata", ErrStaleMetadata, latest, role.LeaderEpoch)
+	}
+	l.trusted = role
+	return role, nil
 }
 
 // checkProducer applies the sequence rules, after reading the producers' state if that is still to

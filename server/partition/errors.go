@@ -24,6 +24,9 @@ var (
 	ErrFencedEpoch = errors.New("the leader epoch of the request is older than the partition's")
 	// ErrUnknownEpoch says that the request knows a newer leader epoch (75).
 	ErrUnknownEpoch = errors.New("the leader epoch of the request is newer than the partition's")
+	// ErrStaleMetadata says that the log was written under a later leader epoch than the cluster's
+	// metadata knows, as after restoring an old copy of the metadata (56).
+	ErrStaleMetadata = errors.New("the cluster's metadata is older than the partition's log")
 	// ErrOffsetUnknown says that the high watermark may lag what clients have seen (78).
 	ErrOffsetUnknown = errors.New("the leader is new and does not know the latest offset yet")
 	// ErrPolicy says that the topic's cleanup.policy does not allow deleting records (44).
@@ -107,6 +110,7 @@ var codes = []struct {
 	{err: ErrTimeout, code: kerr.RequestTimedOut},
 	{err: ErrFencedEpoch, code: kerr.FencedLeaderEpoch},
 	{err: ErrUnknownEpoch, code: kerr.UnknownLeaderEpoch},
+	{err: ErrStaleMetadata, code: kerr.KafkaStorageError, notWritten: true},
 	{err: ErrOffsetUnknown, code: kerr.OffsetNotAvailable},
 	{err: ErrPolicy, code: kerr.PolicyViolation},
 	{err: ErrTransactional, code: kerr.TransactionalIDAuthorizationFailed},

@@ -41,6 +41,7 @@ type Leader struct {
 	producers  *producers // nil until first needed
 	replayTo   int64      // log end offset at open: no batch from here on is missing in producers
 	snapshotAt int64      // offset of the newest snapshot this leader wrote, or none
+	trusted    *epochRole // the role whose epoch was compared with the log's
 	closed     bool
 
 	mu sync.Mutex

@@ -123,7 +123,7 @@ func batch(id int64, epoch int16, sequence int32, at time.Time, values ...string
 //	clock +DURATION                   move the clock
 //	expire after=DURATION             forget silent producers
 //	retain                            apply retention
-//	restart                           close cleanly, open again
+//	restart [epoch=]                  close cleanly, open again, under that leader epoch
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		h := newHost(t)
@@ -180,6 +180,7 @@ func (h *host) run(t *testing.T, d *datadriven.TestData) string {
 	case "retain":
 		return h.outcome(h.leader.ApplyRetention(), "ok")
 	case "restart":
+		h.role.LeaderEpoch = int32(int64Arg(d, "epoch", int64(h.role.LeaderEpoch)))
 		h.stop()
 		h.start()
 		return "ok"
@@ -248,7 +249,8 @@ func (h *host) runProducers(d *datadriven.TestData) string {
 		if ktag.IsNamed(s.ID) {
 			name = "named"
 		}
-		lines = append(lines, fmt.Sprintf("%s: epoch=%d last=%d at=%s", name, s.Epoch, s.LastSequence, h.ago(s.LastTimestamp)))
+		at := h.ago(s.LastTimestamp)
+		lines = append(lines, fmt.Sprintf("%s: epoch=%d last=%d at=%s", name, s.Epoch, s.LastSequence, at))
 	}
 	slices.Sort(lines)
 	return h.outcome(err, "%s", strings.Join(lines, "\n"))

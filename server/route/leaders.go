@@ -10,8 +10,11 @@ import (
 // partition has its own answer.
 func produce(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
 	req := request.(*kmsg.ProduceRequest)
-	s := produceSplit()
-	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+	s, l := produceSplit(), r.leaders()
+	if to := s.whole(r, l, req.Topics); to != nil {
+		return to.Request(ctx, req)
+	}
+	topics, err := s.apart(ctx, r, l, req.Topics, func(
 		ctx context.Context, to kmsg.Requestor, topics []kmsg.ProduceRequestTopic,
 	) ([]kmsg.ProduceResponseTopic, error) {
 		part := *req
@@ -22,8 +25,8 @@ func produce(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Respons
 		}
 		return resp.Topics, nil
 	})
-	if whole != nil || err != nil {
-		return whole, err
+	if err != nil {
+		return nil, err
 	}
 	resp := kmsg.NewPtrProduceResponse()
 	resp.Version, resp.Topics = req.Version, topics
@@ -33,8 +36,11 @@ func produce(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Respons
 // listOffsets routes ListOffsets.
 func listOffsets(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
 	req := request.(*kmsg.ListOffsetsRequest)
-	s := listOffsetsSplit()
-	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+	s, l := listOffsetsSplit(), r.leaders()
+	if to := s.whole(r, l, req.Topics); to != nil {
+		return to.Request(ctx, req)
+	}
+	topics, err := s.apart(ctx, r, l, req.Topics, func(
 		ctx context.Context, to kmsg.Requestor, topics []kmsg.ListOffsetsRequestTopic,
 	) ([]kmsg.ListOffsetsResponseTopic, error) {
 		part := *req
@@ -45,8 +51,8 @@ func listOffsets(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Res
 		}
 		return resp.Topics, nil
 	})
-	if whole != nil || err != nil {
-		return whole, err
+	if err != nil {
+		return nil, err
 	}
 	resp := kmsg.NewPtrListOffsetsResponse()
 	resp.Version, resp.Topics = req.Version, topics
@@ -56,8 +62,11 @@ func listOffsets(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Res
 // deleteRecords routes DeleteRecords.
 func deleteRecords(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
 	req := request.(*kmsg.DeleteRecordsRequest)
-	s := deleteRecordsSplit()
-	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+	s, l := deleteRecordsSplit(), r.leaders()
+	if to := s.whole(r, l, req.Topics); to != nil {
+		return to.Request(ctx, req)
+	}
+	topics, err := s.apart(ctx, r, l, req.Topics, func(
 		ctx context.Context, to kmsg.Requestor, topics []kmsg.DeleteRecordsRequestTopic,
 	) ([]kmsg.DeleteRecordsResponseTopic, error) {
 		part := *req
@@ -68,8 +77,8 @@ func deleteRecords(ctx context.Context, r *Router, request kmsg.Request) (kmsg.R
 		}
 		return resp.Topics, nil
 	})
-	if whole != nil || err != nil {
-		return whole, err
+	if err != nil {
+		return nil, err
 	}
 	resp := kmsg.NewPtrDeleteRecordsResponse()
 	resp.Version, resp.Topics = req.Version, topics
@@ -79,8 +88,11 @@ func deleteRecords(ctx context.Context, r *Router, request kmsg.Request) (kmsg.R
 // offsetForLeaderEpoch routes OffsetForLeaderEpoch.
 func offsetForLeaderEpoch(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
 	req := request.(*kmsg.OffsetForLeaderEpochRequest)
-	s := offsetForLeaderEpochSplit()
-	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+	s, l := offsetForLeaderEpochSplit(), r.leaders()
+	if to := s.whole(r, l, req.Topics); to != nil {
+		return to.Request(ctx, req)
+	}
+	topics, err := s.apart(ctx, r, l, req.Topics, func(
 		ctx context.Context, to kmsg.Requestor, topics []kmsg.OffsetForLeaderEpochRequestTopic,
 	) ([]kmsg.OffsetForLeaderEpochResponseTopic, error) {
 		part := *req
@@ -91,8 +103,8 @@ func offsetForLeaderEpoch(ctx context.Context, r *Router, request kmsg.Request) 
 		}
 		return resp.Topics, nil
 	})
-	if whole != nil || err != nil {
-		return whole, err
+	if err != nil {
+		return nil, err
 	}
 	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
 	resp.Version, resp.Topics = req.Version, topics
@@ -102,8 +114,11 @@ func offsetForLeaderEpoch(ctx context.Context, r *Router, request kmsg.Request) 
 // describeProducers routes DescribeProducers.
 func describeProducers(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
 	req := request.(*kmsg.DescribeProducersRequest)
-	s := describeProducersSplit()
-	whole, topics, err := s.route(ctx, r, req, req.Topics, func(
+	s, l := describeProducersSplit(), r.leaders()
+	if to := s.whole(r, l, req.Topics); to != nil {
+		return to.Request(ctx, req)
+	}
+	topics, err := s.apart(ctx, r, l, req.Topics, func(
 		ctx context.Context, to kmsg.Requestor, topics []kmsg.DescribeProducersRequestTopic,
 	) ([]kmsg.DescribeProducersResponseTopic, error) {
 		part := *req
@@ -114,8 +129,8 @@ func describeProducers(ctx context.Context, r *Router, request kmsg.Request) (km
 		}
 		return resp.Topics, nil
 	})
-	if whole != nil || err != nil {
-		return whole, err
+	if err != nil {
+		return nil, err
 	}
 	resp := kmsg.NewPtrDescribeProducersResponse()
 	resp.Version, resp.Topics = req.Version, topics

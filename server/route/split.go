@@ -31,24 +31,19 @@ type split[QT, QP, ST, SP any] struct {
 	unanswered func(number int32, code int16) SP
 }
 
-// route sends a request whole where one node leads all of it, and gives that node's response. Else it
-// takes the request apart by leader, has send ask each for its share, and gives the merged topics.
-func (s *split[QT, QP, ST, SP]) route(ctx context.Context, r *Router, req kmsg.Request, topics []QT,
-	send func(context.Context, kmsg.Requestor, []QT) ([]ST, error)) (kmsg.Response, []ST, error) {
-	l := r.leaders()
-	if to := s.whole(r, l, topics); to != nil {
-		whole, err := to.Request(ctx, req)
-		return whole, nil, err
-	}
+// apart takes a request apart by leader, has send ask each for its share, and gives the merged
+// answers. It is for requests that are nobody's whole.
+func (s *split[QT, QP, ST, SP]) apart(ctx context.Context, r *Router, l leaders, topics []QT,
+	send func(context.Context, kmsg.Requestor, []QT) ([]ST, error)) ([]ST, error) {
 	shares := s.byLeader(l, topics)
 	ask(ctx, r, shares, func(ctx context.Context, to kmsg.Requestor, part *share[QT, ST]) (err error) {
 		part.answer, err = send(ctx, to, part.topics)
 		return err
 	})
 	if ctx.Err() != nil {
-		return nil, nil, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	return nil, s.merge(topics, l, shares), nil
+	return s.merge(topics, l, shares), nil
 }
 
 // leaders looks up who leads partitions, in one image.
