@@ -7,7 +7,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # The packages whose concurrency matters most; `make race` takes them all.
 CORE = ./record/... ./storage/... ./server/... ./client/... ./api/...
 
-.PHONY: run build test race race-core generate notice lint lint-spec fuzz bench load clean
+.PHONY: run build test test-clients race race-core generate notice lint lint-spec fuzz bench load clean
 
 run: build
 	./bin/millrace serve
@@ -18,6 +18,10 @@ build:
 # All tests: unit, crash at every file operation, fuzz seeds, the contract, the README's tour, the built binary.
 test:
 	go test -timeout 10m ./...
+
+# The contract's TypeScript types, made by openapi-typescript, under a client that uses them. Needs npm and a registry.
+test-clients:
+	.ci/test-clients
 
 race:
 	go test -race -timeout 30m ./...
