@@ -225,8 +225,8 @@ type uuidFormat struct{}
 // Validate implements openapi3.StringFormatValidator.
 func (uuidFormat) Validate(s string) error { return uuid.Validate(s) }
 
-// unlisted finds members that the schema does not name. OpenAPI lets them pass; a contract that is to be relied on names
-// all there is.
+// unlisted finds members that the schema does not name. OpenAPI lets them pass; a contract that is to be relied on
+// names all there is.
 func unlisted(s *openapi3.Schema, v any, at string) error {
 	var errs []error
 	switch v := v.(type) {

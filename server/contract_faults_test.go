@@ -26,8 +26,8 @@ type fault struct {
 	want int // the status to answer with; 0 is any 4xx
 }
 
-// testFaults sends every operation requests that break the contract in one place, in every place that it constrains. Each
-// must be refused in the form of its API, and leave the node as it was.
+// testFaults sends every operation requests that break the contract in one place, in every place that it constrains.
+// Each must be refused in the form of its API, and leave the node as it was.
 func (g *rig) testFaults(t *testing.T) {
 	excused := map[string]bool{}
 	for _, op := range g.ops {
@@ -271,6 +271,12 @@ func wrongParameter(p *openapi3.Parameter, creates bool) []string {
 		out = append(out, "yesterday", "2026-13-01T00:00:00Z", "-5")
 	case "cursor":
 		out = append(out, "!", "Li4")
+	case "offset":
+		out = append(out, "", "first", "-1", "01", "1.0", "9223372036854775808")
+	case "wait":
+		out = append(out, "", "soon", "-1s", "61s", "NaN")
+	case "from", "Last-Event-ID":
+		out = append(out, "x", "1,", "-1", "1:2:3", "1~", "9223372036854775808")
 	}
 	return out
 }

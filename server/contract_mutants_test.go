@@ -71,11 +71,14 @@ func wrongMembers(s *openapi3.Schema, v any, at string) []mutant {
 		for _, m := range mutants(ps, old, place) {
 			breakMember(name, m.what, m.value)
 		}
-		if slices.Contains(s.Required, name) {
+		switch required := slices.Contains(s.Required, name); {
+		case required:
 			breakMember(name, place+" is missing", absent{})
 			if !ps.Nullable {
 				breakMember(name, place+" is null", nil)
 			}
+		case !ps.Nullable:
+			breakMember(name, place+", which may be absent, is null", nil)
 		}
 	}
 	switch more := s.AdditionalProperties; {

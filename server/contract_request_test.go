@@ -21,6 +21,7 @@ import (
 
 	"millrace/record"
 	"millrace/server/servertest"
+	"millrace/storage/storagetest"
 )
 
 // rig is a real node, and what requests made from the contract need to know of it.
@@ -34,7 +35,8 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	g := &rig{contract: loadContract(t), node: servertest.Start(t, servertest.Options{}), seen: map[string]bool{}}
+	g := &rig{contract: loadContract(t), seen: map[string]bool{}}
+	g.node = servertest.Start(t, servertest.Options{Disk: storagetest.New()}) // in memory, since a sync takes long
 	var clusters struct {
 		Data []struct {
 			ID string `json:"cluster_id"`
@@ -198,6 +200,7 @@ type example struct {
 func bodies(t *testing.T, mediaType string, m *openapi3.MediaType) []example {
 	t.Helper()
 	values := map[string]any{}
+	isJSON := strings.HasSuffix(mediaType, "json") && m.Schema.Value.Type != nil && !m.Schema.Value.Type.Is("string")
 	for name, e := range m.Examples {
 		values[name] = e.Value.Value
 	}
@@ -207,7 +210,7 @@ func bodies(t *testing.T, mediaType string, m *openapi3.MediaType) []example {
 	var out []example
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		text, isText := values[name].(string)
-		if !isText || strings.HasSuffix(mediaType, "json") && m.Schema.Value.Type != nil && !m.Schema.Value.Type.Is("string") {
+		if !isText || isJSON {
 			b, err := json.Marshal(values[name])
 			require.NoError(t, err)
 			text = string(b)
