@@ -27,9 +27,10 @@ func TestMain(m *testing.M) {
 
 // process is a `millrace serve` that a test started.
 type process struct {
-	cmd *exec.Cmd
-	url string
-	log *bytes.Buffer
+	cmd   *exec.Cmd
+	url   string
+	log   *bytes.Buffer
+	lines chan string
 }
 
 // serve starts a node on a free port and returns when it says where it is. The node is ended with the test.
@@ -43,29 +44,49 @@ func serve(t *testing.T, dir string, args ...string) *process {
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
+		for line := range p.lines {
+			p.log.WriteString(line + "\n")
+		}
 		_ = p.cmd.Wait()
 		if t.Failed() {
 			t.Logf("log of the node:\n%s", p.log)
 		}
 	})
-	lines := bufio.NewReader(io.TeeReader(stderr, p.log))
-	for {
-		line, err := lines.ReadString('\n')
-		require.NoError(t, err, "the node ended before it started: %s", p.log)
+	p.lines = make(chan string, 1000)
+	go p.follow(stderr)
+	p.url = p.awaitLog(t, "node started")
+	return p
+}
+
+// follow reads the node's log until the process ends.
+func (p *process) follow(stderr io.Reader) {
+	defer close(p.lines)
+	for s := bufio.NewScanner(stderr); s.Scan(); {
+		p.lines <- s.Text()
+	}
+}
+
+// awaitLog reads the log up to an entry whose message begins so, and returns the URL in it.
+func (p *process) awaitLog(t *testing.T, msg string) string {
+	t.Helper()
+	for line := range p.lines {
+		p.log.WriteString(line + "\n")
 		var entry struct{ Msg, URL string }
-		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "node started" {
-			p.url = entry.URL
-			break
+		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(entry.Msg, msg) {
+			return entry.URL
 		}
 	}
-	go io.Copy(io.Discard, lines) // ends with the process
-	return p
+	t.Fatalf("the node ended before it said %q:\n%s", msg, p.log)
+	return ""
 }
 
 // end sends a signal and returns the exit code, or -1 when the signal itself ended the process.
 func (p *process) end(t *testing.T, sig os.Signal) int {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(sig))
+	for line := range p.lines { // its log ends with it
+		p.log.WriteString(line + "\n")
+	}
 	_ = p.cmd.Wait()
 	return p.cmd.ProcessState.ExitCode()
 }
