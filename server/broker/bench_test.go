@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -141,6 +142,51 @@ func BenchmarkFetch(b *testing.B) {
 				arena.Free()
 			}
 			b.SetBytes(int64(bytes))
+		})
+	}
+}
+
+// BenchmarkTail has readers that wait at the end of one partition, each of which gets every batch.
+func BenchmarkTail(b *testing.B) {
+	for _, readers := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
+			n := benchNode(b, storage.SyncNever, 1)
+			pool := record.NewPool(16 << 20)
+			ctx, cancel := context.WithCancel(context.Background())
+			var readersEnd, got sync.WaitGroup
+			for range readers {
+				readersEnd.Go(func() {
+					for offset := int64(0); ; {
+						req := n.fetchRequest("t0", offset)
+						req.MaxWaitMillis = 60_000
+						arena := pool.Arena()
+						resp, err := req.RequestWith(record.WithArena(ctx, arena), n.r)
+						if err != nil {
+							return
+						}
+						for rest := resp.Topics[0].Partitions[0].RecordBatches; len(rest) > 0; {
+							one, after, _ := record.Next(rest)
+							offset, rest = one.NextOffset(), after
+							got.Done()
+						}
+						arena.Free()
+					}
+				})
+			}
+			req := n.produceRequest("t0", 0, benchBatch(1, 1024))
+			stop := cpu(b)
+			for b.Loop() {
+				again(req)
+				got.Add(readers)
+				if _, err := req.RequestWith(ctx, n.r); err != nil {
+					b.Fatal(err)
+				}
+				got.Wait()
+			}
+			stop()
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*readers), "ns/delivery")
+			cancel()
+			readersEnd.Wait()
 		})
 	}
 }

@@ -69,7 +69,7 @@ func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
 func (b *Broker) eachLeader(v *view, task func(*partition.Leader) error) {
 	v.all(func(h *hosted) {
 		for _, p := range h.parts {
-			if p.leader == nil || b.ctx.Err() != nil {
+			if p.leader == nil || p.leader.Offline() != nil || b.ctx.Err() != nil {
 				continue
 			}
 			if err := task(p.leader); err != nil {

@@ -67,7 +67,8 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	}
 }
 
-// wake is called by leaders with their mu held, so it never blocks.
+// wake is called by leaders. It never blocks. A wake-up that comes when the waiter has left, or waits
+// for something else already, costs that wait one look too many.
 func (w *Waiter) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -100,16 +101,18 @@ func (w *Waiter) Leave() {
 }
 
 // waitList is the doubly linked list of the nodes registered with one leader, and is guarded by the
-// leader's mu.
-type waitList struct{ head *waitNode }
+// leader's mu. Who has waited longest stands first.
+type waitList struct{ head, tail *waitNode }
 
 func (l *waitList) insert(n *waitNode) {
 	invariant.Check(!n.linked, "a waiter is registered twice through one node")
-	n.prev, n.next, n.linked = nil, l.head, true
-	if l.head != nil {
-		l.head.prev = n
+	n.prev, n.next, n.linked = l.tail, nil, true
+	if l.tail != nil {
+		l.tail.next = n
+	} else {
+		l.head = n
 	}
-	l.head = n
+	l.tail = n
 }
 
 // remove does nothing with a node that was taken out by a wake-up.
@@ -124,6 +127,8 @@ func (l *waitList) remove(n *waitNode) {
 	}
 	if n.next != nil {
 		n.next.prev = n.prev
+	} else {
+		l.tail = n.prev
 	}
 	n.prev, n.next, n.linked = nil, nil, false
 }

@@ -17,10 +17,18 @@ func mayCommit(r Role, minInSync int) bool { return r.InSync >= min(minInSync, r
 // raise moves the high watermark to the given offset, if that is forward, and wakes who waited for
 // it. It is called after each write, or after each sync where that is what commits.
 func (l *Leader) raise(to int64) {
+	var few [16]*Waiter
+	for _, w := range l.raiseTo(to, few[:0]) {
+		w.wake() // outside mu: a thousand wake-ups must not hold up the next append
+	}
+}
+
+// raiseTo moves the high watermark and appends to due who is to be woken for that.
+func (l *Leader) raiseTo(to int64, due []*Waiter) []*Waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if to <= l.hw.Load() || !mayCommit(l.role.Load().Role, l.settings.Load().minInSync) {
-		return
+		return due
 	}
 	l.checkBounds(to)
 	l.hw.Store(to)
@@ -30,10 +38,11 @@ func (l *Leader) raise(to int64) {
 		next := n.next
 		if n.due(to, bytes) {
 			l.waiters.remove(n)
-			n.waiter.wake()
+			due = append(due, n.waiter)
 		}
 		n = next
 	}
+	return due
 }
 
 // due tells whether a high watermark that moved to hw over bytes of records ends the wait. A fetch
