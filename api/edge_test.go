@@ -211,7 +211,8 @@ func checkPolicy(t *testing.T, w *httptest.ResponseRecorder) {
 	require.Contains(t, policy, "default-src 'none'")
 	require.NotContains(t, policy, "unsafe")
 	page := w.Body.String()
-	for _, m := range regexp.MustCompile(`(?s)<(?:style|script)>(.*?)</(?:style|script)>`).FindAllStringSubmatch(page, -1) {
+	inline := regexp.MustCompile(`(?s)<(?:style|script)>(.*?)</(?:style|script)>`)
+	for _, m := range inline.FindAllStringSubmatch(page, -1) {
 		sum := sha256.Sum256([]byte(m[1]))
 		require.Contains(t, policy, base64.StdEncoding.EncodeToString(sum[:]))
 	}
@@ -231,7 +232,8 @@ func TestDocument(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &doc))
 	require.Equal(t, "3.0.3", doc.OpenAPI)
 	require.Contains(t, doc.Paths, "/v1/topics/{topic}/records")
-	require.Less(t, strings.Index(w.Body.String(), `"/v1/topics"`), strings.Index(w.Body.String(), `"/v3/clusters"`), "the order stays")
+	native, restv3 := strings.Index(w.Body.String(), `"/v1/topics"`), strings.Index(w.Body.String(), `"/v3/clusters"`)
+	require.Less(t, native, restv3, "the order stays")
 
 	w = serve(h, http.MethodGet, "/docs", "")
 	require.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
@@ -285,13 +287,14 @@ func TestNegotiate(t *testing.T) {
 		"application/*": "application/json", "application/*;q=0.5, text/*": "text/event-stream",
 		"application/json;q=0, */*": "application/x-ndjson", "image/png": "", "text/html, */*;q=0.1": "application/json",
 		"application/json;q=0.2,application/x-ndjson;q=0.3": "application/x-ndjson",
-		"APPLICATION/JSON": "application/json", "application/json; q=2": "", " text/event-stream ; q=1.0 ": "text/event-stream",
-		",,": "",
+		"APPLICATION/JSON": "application/json", "application/json; q=2": "", ",,": "",
+		" text/event-stream ; q=1.0 ": "text/event-stream",
 	} {
 		require.Equal(t, want, api.Negotiate(http.Header{"Accept": {accept}}, offers...), "%q", accept)
 	}
 	require.Equal(t, "application/json", api.Negotiate(http.Header{}, offers...))
-	require.Equal(t, "application/x-ndjson", api.Negotiate(http.Header{"Accept": {"image/png", "application/x-ndjson"}}, offers...))
+	several := http.Header{"Accept": {"image/png", "application/x-ndjson"}}
+	require.Equal(t, "application/x-ndjson", api.Negotiate(several, offers...))
 }
 
 func TestMediaType(t *testing.T) {

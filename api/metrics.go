@@ -28,7 +28,7 @@ func family(path string) apiFamily {
 	switch {
 	case strings.HasPrefix(path, "/v1/") || path == "/v1":
 		return familyV1
-	case strings.HasPrefix(path, "/topics") || strings.HasPrefix(path, "/consumers") || strings.HasPrefix(path, "/brokers"):
+	case strings.HasPrefix(path, "/topics"), strings.HasPrefix(path, "/consumers"), strings.HasPrefix(path, "/brokers"):
 		return familyV2
 	case path == "/" || strings.HasPrefix(path, "/health/") || path == "/metrics" || path == "/docs" ||
 		strings.HasPrefix(path, "/openapi."):

@@ -2,6 +2,7 @@ package native_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +16,6 @@ import (
 	"millrace/api/native"
 	"millrace/client"
 	"millrace/record"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -78,10 +78,14 @@ func BenchmarkProduce(b *testing.B) {
 }
 
 func benchmarkServer(b *testing.B) http.Handler {
-	node := servertest.Start(b, servertest.Options{Uncoded: true, Change: func(c *server.Config) {
-		c.Broker = map[string]string{"log.sync": "never", "log.segment.bytes": "67108864", "log.retention.bytes": "134217728"}
-	}})
+	node := servertest.Start(b, servertest.Options{Uncoded: true})
 	c := client.New(node.Requestor(), client.Options{})
+	never := "never"
+	errs, err := c.AlterConfigs(b.Context(), []client.ResourceChanges{{
+		Resource: client.Resource{Type: client.BrokerResource},
+		Changes:  []client.ConfigChange{{Name: "log.sync", Value: &never}},
+	}}, client.Apply)
+	require.NoError(b, errors.Join(err, errs[0]))
 	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(64 << 20)})
 	require.NoError(b, err)
 	s := native.New(native.Options{Edge: edge, Client: c})

@@ -8,6 +8,8 @@
 // table.
 package native
 
+//go:generate go tool oapi-codegen -config oapi.yaml ../../openapi.yaml
+
 import (
 	"context"
 	"net/http"

@@ -13,16 +13,13 @@ import (
 
 	"millrace/client"
 	"millrace/record"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
 // onNode is a server of /v1 on a real node, with a topic t of one partition and t3 of three.
 func onNode(t *testing.T) *writes {
 	t.Helper()
-	node := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
-		c.Broker = map[string]string{"log.sync": "never"}
-	}})
+	node := servertest.Start(t, servertest.Options{})
 	e := &writes{
 		t: t, client: client.New(node.Requestor(), client.Options{MetadataTTL: time.Millisecond}),
 		server: &httptest.Server{URL: node.URL()}, http: node.Client,
@@ -64,7 +61,8 @@ func TestNodeProducerTriple(t *testing.T) {
 // With several partitions a retry after a partial failure completes just what is missing.
 func TestNodeProducerTripleOverPartitions(t *testing.T) {
 	e := onNode(t)
-	const all, path3 = `[{"partition":0,"value":1},{"partition":1,"value":2},{"partition":2,"value":3}]`, "/v1/topics/t3/records"
+	const path3 = "/v1/topics/t3/records"
+	const all = `[{"partition":0,"value":1},{"partition":1,"value":2},{"partition":2,"value":3}]`
 	const form = "application/vnd.millrace.records+json"
 	e.stored(e.post(path3, form, `[{"partition":1,"value":2}]`, triple(0, 0)...)) // as if the rest had failed
 	p := e.stored(e.post(path3, form, all, triple(0, 0)...))
@@ -74,7 +72,8 @@ func TestNodeProducerTripleOverPartitions(t *testing.T) {
 		require.Equal(t, []string{fmt.Sprint(i + 1)}, e.values("t3", int32(i)))
 	}
 	// A request to one partition is held against the whole sequence.
-	problem := e.problem(e.post(path3+"?partition=0", "application/json", "4", triple(0, 2)...), 409, "OUT_OF_ORDER_SEQUENCE_NUMBER")
+	problem := e.problem(e.post(path3+"?partition=0", "application/json", "4", triple(0, 2)...),
+		409, "OUT_OF_ORDER_SEQUENCE_NUMBER")
 	require.EqualValues(t, 1, problem["expected_seq"])
 	e.stored(e.post(path3+"?partition=0", "application/json", "4", triple(0, 1)...))
 	e.stored(e.post(path3+"?partition=2", "application/json", "5", triple(0, 2)...))
@@ -143,7 +142,8 @@ func TestNodeExpectedOffset(t *testing.T) {
 
 func TestNodeRefusesBadRecords(t *testing.T) {
 	e := onNode(t)
-	e.call(http.MethodPost, "/v1/topics", `{"name":"compact","configs":{"cleanup.policy":"compact"}}`, http.StatusCreated, nil)
+	e.call(http.MethodPost, "/v1/topics", `{"name":"compact","configs":{"cleanup.policy":"compact"}}`,
+		http.StatusCreated, nil)
 	const compact, form = "/v1/topics/compact/records", "application/vnd.millrace.records+json"
 	p := e.problem(e.post(compact, form, `[{"key":1,"value":1},{"value":2}]`), 400, "INVALID_RECORD")
 	records := p["offsets"].([]any)[0].(map[string]any)["error"].(map[string]any)["records"].([]any)

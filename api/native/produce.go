@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -197,7 +198,7 @@ func partialFailure(batches []client.BatchResult) error {
 	e := *api.FromError(first)
 	e.Cause = first
 	if len(batches) > 1 {
-		e.Detail = strconv.Itoa(lost) + " of " + strconv.Itoa(all) + " records were not acknowledged, see offsets: " + e.Detail
+		e.Detail = fmt.Sprintf("%d of %d records were not acknowledged, see offsets: %s", lost, all, e.Detail)
 	}
 	if stored {
 		e.Overrule(api.Unknown)

@@ -303,7 +303,8 @@ func (q *produceRequest) checkForm() error {
 			return api.Refuse(api.InvalidParameter, "record batches have their own keys and headers")
 		}
 	}
-	if (q.form == bodyText || q.form == bodyJSON || q.form == bodyJSONLines) && strings.IndexByte(q.contentType, ';') >= 0 {
+	isText := q.form == bodyText || q.form == bodyJSON || q.form == bodyJSONLines
+	if isText && strings.IndexByte(q.contentType, ';') >= 0 {
 		_, params, err := mime.ParseMediaType(q.contentType)
 		charset := strings.ToLower(params["charset"])
 		if err == nil && charset != "" && charset != "utf-8" && charset != "us-ascii" {

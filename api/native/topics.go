@@ -308,7 +308,9 @@ type partitionOutcome struct {
 }
 
 // DeleteRecords raises the log start offsets of partitions.
-func (s *Server) DeleteRecords(ctx context.Context, req DeleteRecordsRequestObject) (DeleteRecordsResponseObject, error) {
+func (s *Server) DeleteRecords(ctx context.Context, req DeleteRecordsRequestObject) (
+	DeleteRecordsResponseObject, error,
+) {
 	t, err := s.client.Topic(ctx, req.Topic, client.Refuse)
 	if err != nil {
 		return nil, err

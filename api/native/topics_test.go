@@ -68,7 +68,8 @@ func (d topicDetail) config(name string) (value, source string) {
 func TestListTopics(t *testing.T) {
 	e := newWrites(t, api.Limits{})
 	for i := range 5 {
-		e.call(http.MethodPost, "/v1/topics", fmt.Sprintf(`{"name":"page-%d","partitions":2}`, i), http.StatusCreated, nil)
+		body := fmt.Sprintf(`{"name":"page-%d","partitions":2}`, i)
+		e.call(http.MethodPost, "/v1/topics", body, http.StatusCreated, nil)
 	}
 	var names []string
 	path := "/v1/topics?limit=3"
@@ -116,47 +117,52 @@ func TestCreateTopic(t *testing.T) {
 	_, err := e.client.Topic(t.Context(), "checked", client.Refuse)
 	require.Error(t, err)
 	// A bare curl -d sends JSON under another name.
-	curl := e.send(http.MethodPost, "/v1/topics", `{"name":"curl"}`, "Content-Type", "application/x-www-form-urlencoded")
+	curl := e.send(http.MethodPost, "/v1/topics", `{"name":"curl"}`,
+		"Content-Type", "application/x-www-form-urlencoded")
 	require.Equal(t, http.StatusCreated, curl.status, curl.body)
 }
 
 func TestManagementBodiesAreReadStrictly(t *testing.T) {
 	e := newWrites(t, api.Limits{})
-	const malformed = "MALFORMED_BODY"
+	const (
+		topics  = "/v1/topics"
+		remove  = "/v1/topics/t/records/delete"
+		unknown = "UNKNOWN_TOPIC_OR_PARTITION"
+	)
 	for name, c := range map[string]struct {
 		method, path, body string
 		status             int
 		fault, detail      string
 	}{
-		"empty":            {"POST", "/v1/topics", ``, 400, malformed, "empty"},
-		"not JSON":         {"POST", "/v1/topics", `{name}`, 400, malformed, "byte 2"},
-		"text behind":      {"POST", "/v1/topics", `{"name":"x"} {}`, 400, malformed, "after the value"},
-		"not an object":    {"POST", "/v1/topics", `["x"]`, 400, malformed, "may not be a JSON array"},
-		"deep":             {"POST", "/v1/topics", strings.Repeat("[", 65) + strings.Repeat("]", 65), 400, malformed, "nested"},
-		"invalid UTF-8":    {"POST", "/v1/topics", "{\"name\":\"\xff\"}", 400, malformed, "UTF-8"},
-		"unknown field":    {"POST", "/v1/topics", `{"name":"x","partition":1}`, 422, "UNPROCESSABLE_BODY", "partition"},
-		"other case":       {"POST", "/v1/topics", `{"Name":"x"}`, 422, "UNPROCESSABLE_BODY", "Name"},
-		"twice":            {"POST", "/v1/topics", `{"name":"x","name":"y"}`, 400, malformed, "twice"},
-		"config twice":     {"POST", "/v1/topics", `{"name":"x","configs":{"a":"1","a":"2"}}`, 400, malformed, "configs.a"},
-		"wrong type":       {"POST", "/v1/topics", `{"name":1}`, 400, malformed, "name"},
-		"number as text":   {"POST", "/v1/topics", `{"name":"x","partitions":"1"}`, 400, malformed, "partitions"},
-		"config a number":  {"POST", "/v1/topics", `{"name":"x","configs":{"retention.ms":1}}`, 400, malformed, "configs"},
-		"too large a one":  {"POST", "/v1/topics", `{"name":"x","partitions":3000000000}`, 400, malformed, "32-bit"},
-		"half a surrogate": {"POST", "/v1/topics", `{"name":"\ud800"}`, 400, malformed, "surrogate"},
-		"no name":          {"POST", "/v1/topics", `{}`, 400, malformed, "name is missing"},
-		"no partitions":    {"POST", "/v1/topics", `{"name":"x","partitions":0}`, 400, malformed, "at least 1"},
-		"factor":           {"POST", "/v1/topics", `{"name":"x","replication_factor":40000}`, 400, malformed, "replication_factor"},
-		"illegal name":     {"POST", "/v1/topics", `{"name":"a/b"}`, 400, "INVALID_TOPIC_EXCEPTION", "a/b"},
-		"dots":             {"POST", "/v1/topics", `{"name":".."}`, 400, "INVALID_TOPIC_EXCEPTION", ".."},
+		"empty":            {"POST", topics, ``, 400, malformed, "empty"},
+		"not JSON":         {"POST", topics, `{name}`, 400, malformed, "byte 2"},
+		"text behind":      {"POST", topics, `{"name":"x"} {}`, 400, malformed, "after the value"},
+		"not an object":    {"POST", topics, `["x"]`, 400, malformed, "may not be a JSON array"},
+		"deep":             {"POST", topics, strings.Repeat("[", 65) + "]", 400, malformed, "nested"},
+		"invalid UTF-8":    {"POST", topics, "{\"name\":\"\xff\"}", 400, malformed, "UTF-8"},
+		"unknown field":    {"POST", topics, `{"name":"x","partition":1}`, 422, noField, "partition"},
+		"other case":       {"POST", topics, `{"Name":"x"}`, 422, noField, "Name"},
+		"twice":            {"POST", topics, `{"name":"x","name":"y"}`, 400, malformed, "twice"},
+		"config twice":     {"POST", topics, `{"name":"x","configs":{"a":"1","a":"2"}}`, 400, malformed, "configs.a"},
+		"wrong type":       {"POST", topics, `{"name":1}`, 400, malformed, "name"},
+		"number as text":   {"POST", topics, `{"name":"x","partitions":"1"}`, 400, malformed, "partitions"},
+		"config a number":  {"POST", topics, `{"name":"x","configs":{"retention.ms":1}}`, 400, malformed, "configs"},
+		"too large a one":  {"POST", topics, `{"name":"x","partitions":3000000000}`, 400, malformed, "32-bit"},
+		"half a surrogate": {"POST", topics, `{"name":"\ud800"}`, 400, malformed, "surrogate"},
+		"no name":          {"POST", topics, `{}`, 400, malformed, "name is missing"},
+		"no partitions":    {"POST", topics, `{"name":"x","partitions":0}`, 400, malformed, "at least 1"},
+		"factor":           {"POST", topics, `{"name":"x","replication_factor":40000}`, 400, malformed, "replication_factor"},
+		"illegal name":     {"POST", topics, `{"name":"a/b"}`, 400, badName, "a/b"},
+		"dots":             {"POST", topics, `{"name":".."}`, 400, badName, ".."},
 		"change nothing":   {"PATCH", "/v1/topics/t", `{}`, 400, malformed, "neither"},
-		"unknown topic":    {"PATCH", "/v1/topics/none", `{"partitions":9}`, 404, "UNKNOWN_TOPIC_OR_PARTITION", "none"},
+		"unknown topic":    {"PATCH", "/v1/topics/none", `{"partitions":9}`, 404, unknown, "none"},
 		"fewer partitions": {"PATCH", "/v1/topics/t3", `{"partitions":1}`, 400, "INVALID_PARTITIONS", ""},
-		"delete none":      {"POST", "/v1/topics/t/records/delete", `{}`, 400, malformed, "partitions"},
-		"delete unknown":   {"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":5}]}`, 404, "UNKNOWN_TOPIC_OR_PARTITION", ""},
-		"delete twice":     {"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":0},{"partition":0}]}`, 400, malformed, "twice"},
-		"delete negative":  {"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":0,"before_offset":-2}]}`, 400, malformed, "before_offset"},
-		"delete beyond":    {"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":0,"before_offset":9}]}`, 416, "OFFSET_OUT_OF_RANGE", ""},
-		"unknown deletion": {"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":0,"x":1}]}`, 422, "UNPROCESSABLE_BODY", "unrecognized field"},
+		"delete none":      {"POST", remove, `{}`, 400, malformed, "partitions"},
+		"delete unknown":   {"POST", remove, `{"partitions":[{"partition":5}]}`, 404, unknown, ""},
+		"delete twice":     {"POST", remove, `{"partitions":[{"partition":0},{"partition":0}]}`, 400, malformed, "twice"},
+		"delete negative":  {"POST", remove, `{"partitions":[{"partition":0,"before_offset":-2}]}`, 400, malformed, "before"},
+		"delete beyond":    {"POST", remove, `{"partitions":[{"partition":0,"before_offset":9}]}`, 416, "OFFSET_OUT_OF_RANGE", ""},
+		"unknown deletion": {"POST", remove, `{"partitions":[{"partition":0,"x":1}]}`, 422, noField, "unrecognized field"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e.t = t
