@@ -80,6 +80,7 @@ func Open(cfg Config) *Broker {
 // data directory is left to its owner.
 func (b *Broker) Close() error {
 	b.cancel()
+	b.ids.close()
 	b.wg.Wait()
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()

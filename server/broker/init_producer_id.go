@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -53,6 +54,7 @@ type producerIDs struct {
 	block, spare idBlock
 	running      chan struct{} // closed when the allocation under way has ended; nil when none is
 	failed       error         // of the last allocation
+	closed       bool          // no allocation may begin
 }
 
 func newProducerIDs(allocate func(context.Context) (idBlock, error)) *producerIDs {
@@ -63,8 +65,11 @@ func newProducerIDs(allocate func(context.Context) (idBlock, error)) *producerID
 func (p *producerIDs) take(ctx context.Context, owner *Broker) (int64, error) {
 	for {
 		id, ended := p.tryTake(owner)
-		if ended == nil {
+		if id >= 0 {
 			return id, nil
+		}
+		if ended == nil {
+			return -1, p.failure()
 		}
 		select {
 		case <-ended:
@@ -84,8 +89,8 @@ func (p *producerIDs) failure() error {
 	return p.failed
 }
 
-// tryTake gives an id, or the end of the allocation to wait for. It starts one when the ids at hand
-// run low.
+// tryTake gives an id, or -1 and the end of the allocation to wait for; none when the broker is
+// closed. It starts an allocation when the ids at hand run low.
 func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +98,7 @@ func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
 		p.block, p.spare = p.spare, idBlock{}
 	}
 	low := p.block.end-p.block.next <= p.block.size/10 && p.spare == idBlock{}
-	if low && p.running == nil {
+	if low && p.running == nil && !p.closed {
 		p.running = make(chan struct{})
 		owner.wg.Go(func() { p.refill(owner.ctx) })
 	}
@@ -102,6 +107,14 @@ func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
 	}
 	p.block.next++
 	return p.block.next - 1, nil
+}
+
+// close keeps allocations from beginning, so that those under way can be awaited.
+func (p *producerIDs) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.failed = errors.New("the broker is closed")
 }
 
 // refill fetches one block.

@@ -37,13 +37,23 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	}
 	res, err := l.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
 	if err != nil {
-		if errors.Is(err, storage.ErrClosed) {
-			err = l.whyGone()
-		}
-		return f, err
+		return f, l.readFailed(r.Offset, err)
 	}
 	f.Records, f.Next = res.Batches, res.NextOffset
 	return f, nil
+}
+
+// readFailed makes a closed log's error the reason why it was closed, and tells the operator of
+// damage, once: the answer to a fetch has no room for it.
+func (l *Leader) readFailed(offset int64, err error) error {
+	if errors.Is(err, storage.ErrClosed) {
+		return l.whyGone()
+	}
+	var damage *storage.CorruptionError
+	if errors.As(err, &damage) && l.damaged.CompareAndSwap(false, true) {
+		l.logger().Error("log cannot be read", "offset", offset, "err", err)
+	}
+	return err
 }
 
 func outOfRange(offset int64, b Bounds) error {

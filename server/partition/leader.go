@@ -35,6 +35,7 @@ type Leader struct {
 	settings atomic.Pointer[Settings]
 	role     atomic.Pointer[epochRole] // changed with the slot held when the epoch changes
 	hw       atomic.Int64              // high watermark; raised with mu held
+	damaged  atomic.Bool               // the operator was told of damage
 
 	slot slot
 	// Guarded by slot.
