@@ -2,8 +2,10 @@ package native_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +25,7 @@ import (
 	"millrace/api/native"
 	"millrace/client"
 	"millrace/record"
+	"millrace/server/servertest"
 )
 
 // A Requestor that opens a connection for each request in flight: on one connection a waiting fetch would hold up all
@@ -37,6 +40,7 @@ type requestors struct {
 
 	// before, if set, sees each request; what it returns in place of an answer is the answer.
 	before func(kmsg.Request) kmsg.Response
+	after  func(kmsg.Response) // if set, may change each answer
 }
 
 func (r *requestors) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
@@ -50,6 +54,9 @@ func (r *requestors) Request(ctx context.Context, req kmsg.Request) (kmsg.Respon
 		return nil, err
 	}
 	resp, err := c.Broker(0).Request(ctx, req)
+	if err == nil && r.after != nil {
+		r.after(resp)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.idle = append(r.idle, c)
@@ -79,15 +86,34 @@ func (r *requestors) close() {
 	}
 }
 
-// reads is a server of reads over a test double of Kafka.
+// reads is a server of reads: one over a test double of Kafka, or a whole node.
 type reads struct {
-	t        *testing.T
+	t    *testing.T
+	url  string
+	http *http.Client
+
+	// What only a test double has.
 	cluster  *kfake.Cluster
 	cl       *requestors
 	client   *client.Client
 	producer *kgo.Client
 	consumer *native.Consumer
 	server   *httptest.Server
+}
+
+// onEach runs a test on a test double of Kafka and on a node.
+func onEach(t *testing.T, partitions int32, topic string, test func(t *testing.T, e *reads)) {
+	t.Run("double", func(t *testing.T) { test(t, newReads(t, partitions, topic)) })
+	t.Run("node", func(t *testing.T) {
+		n := servertest.Start(t, servertest.Options{})
+		e := &reads{t: t, url: n.URL(), http: n.Client}
+		body := fmt.Sprintf(`{"name":%q,"partitions":%d}`, topic, partitions)
+		resp, err := e.http.Post(e.url+"/v1/topics", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, http.StatusCreated, resp.StatusCode)
+		test(t, e)
+	})
 }
 
 func newReads(t *testing.T, partitions int32, topics ...string) *reads {
@@ -112,6 +138,7 @@ func newReads(t *testing.T, partitions int32, topics ...string) *reads {
 	e.server.Config.Protocols.SetHTTP1(true)
 	e.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	e.server.Start()
+	e.url, e.http = e.server.URL, e.server.Client()
 	t.Cleanup(func() {
 		e.consumer.Close()
 		e.server.Close()
@@ -125,7 +152,28 @@ func (e *reads) put(topic string, partition int32, records ...*kgo.Record) {
 	for _, r := range records {
 		r.Topic, r.Partition = topic, partition
 	}
-	require.NoError(e.t, e.producer.ProduceSync(e.t.Context(), records...).FirstErr())
+	if e.producer != nil {
+		require.NoError(e.t, e.producer.ProduceSync(e.t.Context(), records...).FirstErr())
+		return
+	}
+	var b record.Builder
+	for _, r := range records {
+		if r.Timestamp.IsZero() {
+			r.Timestamp = time.Now()
+		}
+		one := record.Record{Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+		for _, h := range r.Headers {
+			one.Headers = append(one.Headers, record.Header{Key: h.Key, Value: h.Value})
+		}
+		b.Append(&one)
+	}
+	path := fmt.Sprintf("%s/v1/topics/%s/records?partition=%d", e.url, topic, partition)
+	resp, err := e.http.Post(path, "application/vnd.apache.kafka.recordbatch", bytes.NewReader(b.Build()))
+	require.NoError(e.t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(e.t, err)
+	resp.Body.Close()
+	require.Equal(e.t, http.StatusOK, resp.StatusCode, "%s", text)
 }
 
 // putValues produces JSON numbers from first on, each in a batch of its own.
@@ -145,7 +193,7 @@ type reply struct {
 
 func (e *reads) get(path, accept string, headers ...string) reply {
 	e.t.Helper()
-	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.server.URL+path, nil)
+	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.url+path, nil)
 	require.NoError(e.t, err)
 	if accept != "" {
 		req.Header.Set("Accept", accept)
@@ -153,7 +201,7 @@ func (e *reads) get(path, accept string, headers ...string) reply {
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := e.server.Client().Do(req)
+	resp, err := e.http.Do(req)
 	require.NoError(e.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -220,7 +268,7 @@ type live struct {
 
 func (e *reads) live(path string, headers ...string) *live {
 	e.t.Helper()
-	l, r := e.tryLive(e.server.Client(), path, headers...)
+	l, r := e.tryLive(e.http, path, headers...)
 	require.NotNil(e.t, l, r.body)
 	return l
 }
@@ -228,7 +276,7 @@ func (e *reads) live(path string, headers ...string) *live {
 // tryLive opens a stream, or returns the refusal.
 func (e *reads) tryLive(c *http.Client, path string, headers ...string) (*live, reply) {
 	e.t.Helper()
-	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.server.URL+path, nil)
+	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.url+path, nil)
 	require.NoError(e.t, err)
 	req.Header.Set("Accept", "text/event-stream")
 	for i := 0; i < len(headers); i += 2 {

@@ -149,5 +149,5 @@ func unreadable(t *client.Topic, at place, cause error) error {
 	e := api.Refuse(api.Internal, "the batch of %s-%d at offset %d cannot be read: %v. Records after it can be read "+
 		"from a greater offset", t.Name, at.partition, at.next, cause)
 	e.Cause = cause
-	return e.With("topic", t.Name).With("partition", at.partition).With("offset", at.next)
+	return e.With("topic", t.Name).With("partition", at.partition).With("offset", at.next).Overrule(api.Failed)
 }

@@ -18,7 +18,10 @@ import (
 )
 
 func TestReadPage(t *testing.T) {
-	e := newReads(t, 1, "t")
+	onEach(t, 1, "t", testReadPage)
+}
+
+func testReadPage(t *testing.T, e *reads) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 7e6, time.UTC)
 	e.put("t", 0,
 		&kgo.Record{Key: []byte("k"), Value: []byte(`{"a": 1}`), Timestamp: at,
@@ -49,7 +52,10 @@ func TestReadPage(t *testing.T) {
 }
 
 func TestReadForms(t *testing.T) {
-	e := newReads(t, 1, "t")
+	onEach(t, 1, "t", testReadForms)
+}
+
+func testReadForms(t *testing.T, e *reads) {
 	e.put("t", 0,
 		&kgo.Record{Key: []byte(`"k"`), Value: []byte("{\"a\":\r\n1}\n")},
 		&kgo.Record{Key: []byte("k"), Value: []byte("x")},
@@ -83,7 +89,10 @@ func TestReadForms(t *testing.T) {
 }
 
 func TestReadPosition(t *testing.T) {
-	e := newReads(t, 3, "t")
+	onEach(t, 3, "t", testReadPosition)
+}
+
+func testReadPosition(t *testing.T, e *reads) {
 	base := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	for p := range int32(3) {
 		for i := range 4 {
@@ -114,7 +123,10 @@ func TestReadPosition(t *testing.T) {
 }
 
 func TestReadBounds(t *testing.T) {
-	e := newReads(t, 1, "t")
+	onEach(t, 1, "t", testReadBounds)
+}
+
+func testReadBounds(t *testing.T, e *reads) {
 	e.put("t", 0, &kgo.Record{Value: []byte(`"aaaa"`)}, &kgo.Record{Value: []byte(`"bbbb"`)},
 		&kgo.Record{Value: []byte(`"cccc"`)})
 	e.putValues("t", 0, 3, 3)
@@ -134,7 +146,10 @@ func TestReadBounds(t *testing.T) {
 }
 
 func TestReadPagesMeet(t *testing.T) {
-	e := newReads(t, 3, "t")
+	onEach(t, 3, "t", testReadPagesMeet)
+}
+
+func testReadPagesMeet(t *testing.T, e *reads) {
 	for i := range 40 {
 		e.putValues("t", int32(i*i%3), i, 1)
 	}
@@ -156,7 +171,10 @@ func TestReadPagesMeet(t *testing.T) {
 }
 
 func TestReadWaits(t *testing.T) {
-	e := newReads(t, 2, "t")
+	onEach(t, 2, "t", testReadWaits)
+}
+
+func testReadWaits(t *testing.T, e *reads) {
 	start := time.Now()
 	require.Empty(t, e.page("/v1/topics/t/records?wait=150ms").Records)
 	require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
@@ -240,7 +258,10 @@ func TestReadRefusals(t *testing.T) {
 }
 
 func TestReadSealed(t *testing.T) {
-	e := newReads(t, 2, "t")
+	onEach(t, 2, "t", testReadSealed)
+}
+
+func testReadSealed(t *testing.T, e *reads) {
 	e.putValues("t", 0, 0, 10)
 	e.putValues("t", 1, 10, 10)
 	for _, c := range []struct{ path, accept, cache string }{
@@ -272,7 +293,10 @@ func TestReadSealed(t *testing.T) {
 }
 
 func TestReadBatches(t *testing.T) {
-	e := newReads(t, 1, "t")
+	onEach(t, 1, "t", testReadBatches)
+}
+
+func testReadBatches(t *testing.T, e *reads) {
 	e.put("t", 0, &kgo.Record{Value: []byte("a")}, &kgo.Record{Value: []byte("b")})
 	e.put("t", 0, &kgo.Record{Value: []byte("c")})
 	for _, c := range []struct {
@@ -303,7 +327,10 @@ func TestReadBatches(t *testing.T) {
 }
 
 func TestReadCloudEvents(t *testing.T) {
-	e := newReads(t, 1, "t")
+	onEach(t, 1, "t", testReadCloudEvents)
+}
+
+func testReadCloudEvents(t *testing.T, e *reads) {
 	header := func(kv ...string) (out []kgo.RecordHeader) {
 		for i := 0; i < len(kv); i += 2 {
 			out = append(out, kgo.RecordHeader{Key: kv[i], Value: []byte(kv[i+1])})

@@ -179,11 +179,11 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 			fault = f.Err
 		case from < bound:
 			if err := e.write(&scratch.scanner, at, f, bound); err != nil {
-				return nil, goOn, unreadable(s.topic, place{partition: f.Partition, next: e.offsets[at]}, err)
+				fault = unreadable(s.topic, place{partition: f.Partition, next: e.offsets[at]}, err)
 			}
 		}
 	}
-	moved := !slices.Equal(s.offsets, e.offsets)
+	moved := !slices.Equal(s.offsets, e.offsets) // a fault is told once nothing can be read beside it
 	s.offsets = e.offsets
 	next, err := s.judge(moved, fault)
 	return e.finish(), next, err

@@ -33,7 +33,10 @@ func h2(t *testing.T) *http.Client {
 }
 
 func TestTailFromNowOn(t *testing.T) {
-	e := newReads(t, 2, "t")
+	onEach(t, 2, "t", testTailFromNowOn)
+}
+
+func testTailFromNowOn(t *testing.T, e *reads) {
 	e.putValues("t", 0, 0, 3)
 	l := e.live("/v1/topics/t/records")
 	require.Equal(t, "text/event-stream", l.resp.Header.Get("Content-Type"))
@@ -49,7 +52,10 @@ func TestTailFromNowOn(t *testing.T) {
 }
 
 func TestTailOrigins(t *testing.T) {
-	e := newReads(t, 2, "t")
+	onEach(t, 2, "t", testTailOrigins)
+}
+
+func testTailOrigins(t *testing.T, e *reads) {
 	e.putValues("t", 0, 0, 3)
 	e.putValues("t", 1, 10, 3)
 	for _, c := range []struct {
@@ -63,7 +69,7 @@ func TestTailOrigins(t *testing.T) {
 		{"/v1/topics/t/partitions/1/records?from=1:1", []string{"11", "12"}},
 		{"/v1/topics/t/records?timestamp=0", []string{"0", "1", "10", "11", "12", "2"}},
 	} {
-		for _, cl := range []*http.Client{e.server.Client(), h2(t)} {
+		for _, cl := range []*http.Client{e.http, h2(t)} {
 			l, _ := e.tryLive(cl, c.path)
 			got := values(l.take(len(c.want)))
 			slices.Sort(got)
@@ -78,11 +84,14 @@ func TestTailOrigins(t *testing.T) {
 
 // Whatever cuts a stream, coming back with the last id gives every record once.
 func TestTailResumesExactly(t *testing.T) {
+	onEach(t, 3, "t", testTailResumesExactly)
+}
+
+func testTailResumesExactly(t *testing.T, e *reads) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	const partitions, total, readers = 3, 600, 4
-	e := newReads(t, partitions, "t")
-	clients := []*http.Client{e.server.Client(), h2(t)}
+	clients := []*http.Client{e.http, h2(t)}
 	var wg sync.WaitGroup
 	for reader := range readers {
 		rng := rand.New(rand.NewPCG(uint64(seed), uint64(reader)))
@@ -163,7 +172,10 @@ func checkComplete(t *testing.T, got []string, total int) {
 }
 
 func TestTailManyReaders(t *testing.T) {
-	e := newReads(t, 2, "t")
+	onEach(t, 2, "t", testTailManyReaders)
+}
+
+func testTailManyReaders(t *testing.T, e *reads) {
 	const readers = 200
 	var ls []*live
 	for range readers {
@@ -192,8 +204,11 @@ func TestTailManyReaders(t *testing.T) {
 
 // A reader that does not read holds up nobody, and gets all it missed when it reads on.
 func TestTailSlowReader(t *testing.T) {
-	e := newReads(t, 1, "t")
-	raw := dial(t, e.server.Listener.Addr().String())
+	onEach(t, 1, "t", testTailSlowReader)
+}
+
+func testTailSlowReader(t *testing.T, e *reads) {
+	raw := dial(t, strings.TrimPrefix(e.url, "http://"))
 	fmt.Fprintf(raw, "GET /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(raw), nil)
 	require.NoError(t, err)
@@ -270,7 +285,7 @@ func TestTailTopicDeleted(t *testing.T) {
 		_, err = l.next()
 		require.ErrorIs(t, err, io.EOF)
 	}
-	_, refusal := e.tryLive(e.server.Client(), "/v1/topics/t/records")
+	_, refusal := e.tryLive(e.http, "/v1/topics/t/records")
 	require.Equal(t, 404, refusal.status)
 }
 
@@ -286,7 +301,7 @@ func TestTailEndsOnClose(t *testing.T) {
 		_, err = l.next()
 		require.ErrorIs(t, err, io.EOF)
 	}
-	_, refusal := e.tryLive(e.server.Client(), "/v1/topics/t/records")
+	_, refusal := e.tryLive(e.http, "/v1/topics/t/records")
 	require.Equal(t, 503, refusal.status)
 	require.NotEmpty(t, refusal.header.Get("Retry-After"))
 }
@@ -296,7 +311,7 @@ func TestTailAbruptClose(t *testing.T) {
 	e := newReads(t, 1, "t")
 	before := goleak.IgnoreCurrent()
 	for i := range 30 {
-		c := dial(t, e.server.Listener.Addr().String())
+		c := dial(t, strings.TrimPrefix(e.url, "http://"))
 		fmt.Fprintf(c, "GET /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
 		if i%2 == 0 {
 			_, err := bufio.NewReader(c).ReadString('\n')
@@ -321,25 +336,31 @@ func TestTailAbruptClose(t *testing.T) {
 }
 
 func TestTailThroughProxy(t *testing.T) {
-	e := newReads(t, 1, "t")
-	to, err := url.Parse(e.server.URL)
+	onEach(t, 1, "t", testTailThroughProxy)
+}
+
+func testTailThroughProxy(t *testing.T, e *reads) {
+	to, err := url.Parse(e.url)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.FlushInterval = -1
 	front := httptest.NewServer(proxy)
 	defer front.Close()
-	direct := e.server.URL
-	e.server.URL = front.URL
+	direct := e.url
+	e.url = front.URL
 	l := e.live("/v1/topics/t/records")
-	e.server.URL = direct
+	e.url = direct
 	e.putValues("t", 0, 0, 2)
 	require.Equal(t, []string{"0", "1"}, values(l.take(2)))
 	l.close()
 }
 
 func TestTailOverHTTP10(t *testing.T) {
-	e := newReads(t, 1, "t")
-	c := dial(t, e.server.Listener.Addr().String())
+	onEach(t, 1, "t", testTailOverHTTP10)
+}
+
+func testTailOverHTTP10(t *testing.T, e *reads) {
+	c := dial(t, strings.TrimPrefix(e.url, "http://"))
 	fmt.Fprintf(c, "GET /v1/topics/t/records HTTP/1.0\r\nAccept: text/event-stream\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
@@ -364,7 +385,7 @@ func TestTailOvertaken(t *testing.T) {
 	req.Topics = append(req.Topics, rt)
 	_, err := req.RequestWith(t.Context(), e.cl)
 	require.NoError(t, err)
-	_, refusal := e.tryLive(e.server.Client(), "/v1/topics/t/records?offset=4")
+	_, refusal := e.tryLive(e.http, "/v1/topics/t/records?offset=4")
 	require.Equal(t, 416, refusal.status)
 	require.Contains(t, refusal.body, `"log_start_offset":5,"high_watermark":10`)
 	e.putValues("t", 0, 10, 1)
