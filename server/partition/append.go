@@ -201,9 +201,12 @@ func (l *Leader) join(w *Waiter, target int64) error {
 	return nil
 }
 
-// whyGone is the error that ended the partition.
+// whyGone is the error that ended the partition; a log that was closed under it is led no longer.
 func (l *Leader) whyGone() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.gone == nil {
+		return ErrNotLeader
+	}
 	return l.gone
 }
