@@ -1,8 +1,10 @@
 package tidy
 
 import (
+	"fmt"
 	"go/ast"
 	"go/token"
+	"go/types"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +31,7 @@ func (t *Tree) calls(f *File, fn func(pos, pkg, name string)) {
 			return true
 		}
 		id, ok := sel.X.(*ast.Ident)
-		if ok && id.Obj == nil && imports[id.Name] != "" {
+		if ok && imports[id.Name] != "" {
 			fn(t.Pos(f, sel.Pos()), imports[id.Name], sel.Sel.Name)
 		}
 		return true
@@ -134,10 +136,12 @@ func TestNoBareGo(t *testing.T) {
 // not state; nothing may assign to them, and none may be a lock, a channel, a counter or a pool.
 func TestNoPackageState(t *testing.T) {
 	tree := load(t)
+	packages := map[string][]*File{}
 	for _, f := range tree.Files {
 		if f.TestOnly() || f.Generated {
 			continue
 		}
+		packages[f.Dir] = append(packages[f.Dir], f)
 		for _, d := range f.AST.Decls {
 			g, ok := d.(*ast.GenDecl)
 			if !ok || g.Tok != token.VAR {
@@ -149,7 +153,9 @@ func TestNoPackageState(t *testing.T) {
 				}
 			}
 		}
-		tree.assignments(t, f)
+	}
+	for _, files := range packages {
+		tree.assignments(t, files)
 	}
 }
 
@@ -162,7 +168,7 @@ func isState(v *ast.ValueSpec) bool {
 		case *ast.ChanType:
 			state = true
 		case *ast.SelectorExpr:
-			if id, ok := n.X.(*ast.Ident); ok && id.Obj == nil {
+			if id, ok := n.X.(*ast.Ident); ok {
 				state = state || id.Name == "sync" || id.Name == "atomic" || id.Name == "prometheus" || id.Name == "rand"
 			}
 		}
@@ -177,26 +183,44 @@ func isState(v *ast.ValueSpec) bool {
 	return state
 }
 
-// assignments reports each assignment to a package-level variable of the same file, through an index or a field too.
-func (t *Tree) assignments(tt *testing.T, f *File) {
+// assignments reports each assignment to a package-level variable of ours, through an index or a field too. Names are
+// resolved within the package alone: what other packages are does not matter, so their absence is no error.
+func (t *Tree) assignments(tt *testing.T, files []*File) {
 	tt.Helper()
-	ast.Inspect(f.AST, func(n ast.Node) bool {
-		var targets []ast.Expr
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			if n.Tok != token.DEFINE {
-				targets = n.Lhs
+	var parsed []*ast.File
+	for _, f := range files {
+		parsed = append(parsed, f.AST)
+	}
+	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
+	conf := types.Config{Error: func(error) {}, Importer: nowhere{}}
+	pkg, _ := conf.Check(files[0].Dir, t.Fset, parsed, &info)
+	for _, f := range files {
+		ast.Inspect(f.AST, func(n ast.Node) bool {
+			var targets []ast.Expr
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				if n.Tok != token.DEFINE {
+					targets = n.Lhs
+				}
+			case *ast.IncDecStmt:
+				targets = []ast.Expr{n.X}
 			}
-		case *ast.IncDecStmt:
-			targets = []ast.Expr{n.X}
-		}
-		for _, x := range targets {
-			if id := rootIdent(x); id != nil && id.Obj != nil && t.packageLevel(f, id.Obj) {
-				tt.Errorf("%s: assigns to the package-level variable %s", t.Pos(f, x.Pos()), id.Name)
+			for _, x := range targets {
+				id := rootIdent(x)
+				if v, ok := info.Uses[id].(*types.Var); ok && id != nil && v.Parent() == pkg.Scope() {
+					tt.Errorf("%s: assigns to the package-level variable %s", t.Pos(f, x.Pos()), id.Name)
+				}
 			}
-		}
-		return true
-	})
+			return true
+		})
+	}
+}
+
+// nowhere imports nothing.
+type nowhere struct{}
+
+func (nowhere) Import(path string) (*types.Package, error) {
+	return nil, fmt.Errorf("%s is not looked at", path)
 }
 
 func rootIdent(x ast.Expr) *ast.Ident {
@@ -211,8 +235,4 @@ func rootIdent(x ast.Expr) *ast.Ident {
 		return rootIdent(x.X)
 	}
 	return nil
-}
-
-func (t *Tree) packageLevel(f *File, o *ast.Object) bool {
-	return o.Kind == ast.Var && f.AST.Scope != nil && f.AST.Scope.Lookup(o.Name) == o
 }
