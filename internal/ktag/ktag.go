@@ -4,7 +4,8 @@
 // them. Millrace's are numbered from 10000 up, far from Kafka's, and travel in UnknownTags, so they
 // survive encoding and reach another node unchanged. Every tag has one typed pair here: SetX writes
 // it and X reads it; a reader reports whether the tag was there and well-formed. A foreign broker
-// ignores the request tags: whoever depends on one must check for the response tag that answers it.
+// ignores the request tags: whoever depends on one must check the answer. An expected offset was
+// honoured if the base offset of the answer equals it.
 //
 // The package also owns the producer ids of named producers, because both sides of the seam compute
 // them.
