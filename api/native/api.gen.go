@@ -215,7 +215,7 @@ type TopicConfig struct {
 	Value *string `json:"value"`
 }
 
-// TopicDescription defines model for TopicDescription.
+// TopicDescription Example: {"configs":[{"default":true,"documentation":"How long records are kept at least; -1 keeps them for ever.","name":"retention.ms","sensitive":false,"source":"DEFAULT_CONFIG","type":"LONG","value":"604800000"}],"id":"2f0a9c1e-7d54-4b1e-9a39-0c5c7de0b7a4","internal":false,"name":"orders","partitions":[{"earliest_offset":0,"isr":[1],"latest_offset":43,"leader":1,"leader_epoch":0,"partition":0,"replicas":[1]}]}
 type TopicDescription struct {
 	Configs    []TopicConfig      `json:"configs"`
 	Id         openapi_types.UUID `json:"id"`
@@ -250,7 +250,7 @@ type TopicPartition struct {
 	Replicas    []int32 `json:"replicas"`
 }
 
-// TopicSummary defines model for TopicSummary.
+// TopicSummary Example: {"internal":false,"name":"orders","partitions":3,"replication_factor":1}
 type TopicSummary struct {
 	// Internal Whether the topic belongs to the server itself.
 	Internal          bool   `json:"internal"`

@@ -125,6 +125,36 @@ func (e ProduceResponseDataType) Valid() bool {
 	}
 }
 
+// Defines values for OffsetType.
+const (
+	OffsetTypeEarliestAndLatest OffsetType = "earliest_and_latest"
+)
+
+// Valid indicates whether the value is a known member of the OffsetType enum.
+func (e OffsetType) Valid() bool {
+	switch e {
+	case OffsetTypeEarliestAndLatest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetKafkaPartitionOffsetsParamsOffsetType.
+const (
+	GetKafkaPartitionOffsetsParamsOffsetTypeEarliestAndLatest GetKafkaPartitionOffsetsParamsOffsetType = "earliest_and_latest"
+)
+
+// Valid indicates whether the value is a known member of the GetKafkaPartitionOffsetsParamsOffsetType enum.
+func (e GetKafkaPartitionOffsetsParamsOffsetType) Valid() bool {
+	switch e {
+	case GetKafkaPartitionOffsetsParamsOffsetTypeEarliestAndLatest:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlterTopicsConfigsFailure defines model for AlterTopicsConfigsFailure.
 type AlterTopicsConfigsFailure struct {
 	ErrorCode int32   `json:"error_code"`
@@ -401,7 +431,7 @@ type IncludeAuthorizedOperations = bool
 type IncludeAuthorizedOperationsCamel = bool
 
 // OffsetType defines model for OffsetType.
-type OffsetType = string
+type OffsetType string
 
 // PartitionId defines model for PartitionId.
 type PartitionId = int32
@@ -430,8 +460,11 @@ type GetKafkaTopicParams struct {
 // GetKafkaPartitionOffsetsParams defines parameters for GetKafkaPartitionOffsets.
 type GetKafkaPartitionOffsetsParams struct {
 	// OffsetType Only `earliest_and_latest`, which is also the default.
-	OffsetType *OffsetType `form:"offset_type,omitempty" json:"offset_type,omitempty"`
+	OffsetType *GetKafkaPartitionOffsetsParamsOffsetType `form:"offset_type,omitempty" json:"offset_type,omitempty"`
 }
+
+// GetKafkaPartitionOffsetsParamsOffsetType defines parameters for GetKafkaPartitionOffsets.
+type GetKafkaPartitionOffsetsParamsOffsetType string
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
