@@ -105,7 +105,7 @@ func (b *bench) produceRows() []*row {
 			b.once(own, b.at("ack", 1), raw...), b.once(roofline, b.atRoof("group"), roofRaw...)),
 		rate("P11", "NDJSON, 100 x 1 KiB, 16 conns, no sync", roofline, 0.6,
 			b.once(own, b.at("never", 1), lines...), b.once(roofline, b.atRoof("none"), roofBatch...)),
-		rate("P11v3", "v3 streamed JSON, 100 x 1 KiB, 16 conns, no sync", roofline, 0.6,
+		rate("P11V3", "v3 streamed JSON, 100 x 1 KiB, 16 conns, no sync", roofline, 0.6,
 			b.v3Produce(), b.once(roofline, b.atRoof("none"), roofBatch...)),
 		rate("P12", "P1 with 1,000 conns", roofline, 0.6,
 			b.once(own, b.at("never", 1), many...), b.once(few, b.at("never", 1), single...),
