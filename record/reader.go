@@ -109,6 +109,9 @@ func (r *Reader) Close() {
 	r.batch, r.rest, r.err = nil, nil, io.EOF
 }
 
+// Kept is the size of the buffer that Close keeps, for owners that let go of Readers with a large one.
+func (r *Reader) Kept() int { return cap(r.out) }
+
 // decodeRecord reads a record's body, which must be exactly one record. Headers go into the memory
 // that rec.Headers has.
 func decodeRecord(body []byte, rec *Record) (timestampDelta int64, offsetDelta int32, ok bool) {

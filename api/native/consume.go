@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -26,10 +27,12 @@ const (
 // Bounds of how answers are written.
 const (
 	writeTimeout  = 10 * time.Second
-	leastRate     = 64 << 10 // bytes a second that a reader must take of a long answer, beyond writeTimeout
-	unguardedSize = 4 << 10  // what fits any socket buffer needs no deadline
+	leastRate     = 64 << 10  // bytes a second that a reader must take of a long answer, beyond writeTimeout
+	unguardedSize = 4 << 10   // what fits any socket buffer needs no deadline
+	answerBytes   = 256 << 20 // of all answers that are being written; more are refused
 	idleScratches = 64
-	keptScratch   = 2 << 20 // a scratch that served more than this is not kept
+	keptExpanded  = 2 << 20 // a scratch whose buffers grew beyond these is not kept
+	keptHeaders   = 4096
 	idleExpanders = 8
 )
 
@@ -41,6 +44,8 @@ type Consumer struct {
 	tails  *tails
 	codecs *record.Codecs
 	plain  *plainBatches
+
+	writing atomic.Int64 // bytes of answers that are being written
 
 	// scratches is a free list: explicit, so that the memory stays warm, and bounded by its capacity.
 	scratches chan *scratch
@@ -146,10 +151,18 @@ func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (er
 	if p.places, err = start(r.Context(), k.client, p.topic, p.partition, p.query); err != nil {
 		return err
 	}
-	s := k.takeScratch()
-	defer func() { k.keepScratch(s, p.bytes) }()
 	p.out.arena = k.edge.Arena()
 	defer p.out.arena.Free()
+	if err := k.fillPage(r, p); err != nil {
+		return err
+	}
+	return k.writePage(w, r, p)
+}
+
+// fillPage reads and encodes what the page holds.
+func (k *Consumer) fillPage(r *http.Request, p *page) error {
+	s := k.takeScratch()
+	defer k.keepScratch(s)
 	p.begin(s)
 	if p.form != typeCloudBatch {
 		p.watch = plainWatch{known: k.plain, topic: p.topic, encoder: &s.json}
@@ -158,7 +171,7 @@ func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (er
 		return err
 	}
 	p.end(s)
-	return p.write(w, r)
+	return nil
 }
 
 func (k *Consumer) takeScratch() *scratch {
@@ -170,9 +183,9 @@ func (k *Consumer) takeScratch() *scratch {
 	}
 }
 
-// keepScratch takes back a scratch that expanded about so many bytes.
-func (k *Consumer) keepScratch(s *scratch, bytes int) {
-	if bytes > keptScratch {
+// keepScratch takes back a scratch.
+func (k *Consumer) keepScratch(s *scratch) {
+	if s.scanner.reader.Kept() > keptExpanded || cap(s.scanner.record.Headers) > keptHeaders {
 		return
 	}
 	select {
@@ -212,7 +225,10 @@ func (p *page) end(s *scratch) {
 		b = append(b, p.next...)
 		b = append(b, `","high_watermarks":{`...)
 		for i := range p.places {
-			if i > 0 {
+			if p.places[i].highWatermark < 0 {
+				continue // not known: nothing could be fetched
+			}
+			if b[len(b)-1] != '{' {
 				b = append(b, ',')
 			}
 			b = append(b, '"')
@@ -224,8 +240,8 @@ func (p *page) end(s *scratch) {
 	}
 }
 
-// write sends the page. Once it writes, its error is nil: a client that has gone needs no answer.
-func (p *page) write(w http.ResponseWriter, r *http.Request) error {
+// writePage sends the page. Once it writes, its error is nil: a client that has gone needs no answer.
+func (k *Consumer) writePage(w http.ResponseWriter, r *http.Request, p *page) error {
 	h := w.Header()
 	h["Next"] = []string{p.next}
 	h["Link"] = []string{nextLink(r, p.next)}
@@ -241,15 +257,15 @@ func (p *page) write(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		h["Cache-Control"] = []string{"no-store"}
 	}
-	h["Content-Type"] = []string{p.form}
-	writeBody(w, p.out.buf)
-	return nil
+	return k.writeBody(w, p.form, p.out.buf)
 }
 
 // setPlaceHeaders tells where a read of one partition ended, for forms whose body has no room for it.
 func setPlaceHeaders(h http.Header, at *place) {
 	h["Next-Offset"] = []string{strconv.FormatInt(at.next, 10)}
-	h["High-Watermark"] = []string{strconv.FormatInt(at.highWatermark, 10)}
+	if at.highWatermark >= 0 {
+		h["High-Watermark"] = []string{strconv.FormatInt(at.highWatermark, 10)}
+	}
 }
 
 // nextLink is the address of the page after the one that r asked for, as a Link header.
@@ -290,16 +306,26 @@ func sealAnswer(h http.Header, r *http.Request, q *readQuery, tag string) (known
 	return false
 }
 
-// writeBody sends a whole body in one write, under a deadline that a reader of some pace meets.
-func writeBody(w http.ResponseWriter, body []byte) {
-	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+// writeBody sends a whole body in one write, under a deadline that a reader of some pace meets. When readers are so
+// many or so slow that what waits for them is too much, it refuses.
+func (k *Consumer) writeBody(w http.ResponseWriter, mediaType string, body []byte) error {
+	size := int64(len(body))
+	defer k.writing.Add(-size)
+	if sum := k.writing.Add(size); sum > answerBytes && sum > size {
+		return api.Refuse(api.Overloaded, "answers of %d MiB are being read at the moment, which is the limit",
+			answerBytes>>20)
+	}
+	h := w.Header()
+	h["Content-Type"] = []string{mediaType}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	if len(body) <= unguardedSize {
 		_, _ = w.Write(body)
-		return
+		return nil
 	}
 	rc := http.NewResponseController(w)
 	allowed := writeTimeout + time.Duration(len(body)/leastRate)*time.Second
 	_ = rc.SetWriteDeadline(time.Now().Add(allowed)) // a writer without deadlines is one in a test
 	_, _ = w.Write(body)
 	_ = rc.SetWriteDeadline(time.Time{}) // the next request on the connection has its own
+	return nil
 }

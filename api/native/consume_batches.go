@@ -36,7 +36,9 @@ func (k *Consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 		return err
 	}
 	from := at.next
-	batches, at.next = wholeBatches(batches, from, q.maxRecords)
+	if batches, at.next, err = wholeBatches(batches, from, q.maxRecords); err != nil {
+		return unreadable(topic, *at, err)
+	}
 	h := w.Header()
 	next := position{partition: partition, offsets: []int64{at.next}, tag: topicTag(topic.ID)}.String()
 	h["Next"] = []string{next}
@@ -51,12 +53,10 @@ func (k *Consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 	} else {
 		h["Cache-Control"] = []string{"no-store"}
 	}
-	h["Content-Type"] = []string{typeBatches}
-	writeBody(w, batches)
-	return nil
+	return k.writeBody(w, typeBatches, batches)
 }
 
-// fetchBatches fetches once, or waits until there is something or the wait is over.
+// fetchBatches fetches once, or waits until there is something, the wait is over or the server stops.
 func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *place, q *readQuery) ([]byte, error) {
 	deadline := time.Now().Add(q.wait)
 	for range maxPageFetches {
@@ -66,6 +66,9 @@ func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 			ReadCommitted: q.isolation == client.ReadCommitted,
 			Partitions:    []client.FetchPartition{{Partition: at.partition, Offset: at.next}},
 		})
+		if err != nil && ctx.Err() != nil && q.wait > 0 {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -85,14 +88,17 @@ func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 }
 
 // wholeBatches cuts off what no longer is a whole batch, and batches after so many records; the first batch stays
-// however many it has. next is the offset after the last.
-func wholeBatches(fetched []byte, from int64, maxRecords int) (batches []byte, next int64) {
+// however many it has. next is the offset after the last. The error tells of a first batch that is none.
+func wholeBatches(fetched []byte, from int64, maxRecords int) (batches []byte, next int64, err error) {
 	next = from
 	size, records := 0, 0
 	for {
 		b, rest, err := record.Next(fetched[size:])
+		if size == 0 && errors.Is(err, record.ErrCorrupt) {
+			return nil, from, err
+		}
 		if err != nil || (size > 0 && records+int(b.Count()) > maxRecords) {
-			return fetched[:size], next
+			return fetched[:size], next, nil
 		}
 		size = len(fetched) - len(rest)
 		records += int(b.Count())

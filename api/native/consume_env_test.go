@@ -264,6 +264,7 @@ type live struct {
 	resp   *http.Response
 	lines  *bufio.Reader
 	lastID string
+	start  string // the id before any event
 }
 
 func (e *reads) live(path string, headers ...string) *live {
@@ -295,6 +296,7 @@ func (e *reads) tryLive(c *http.Client, path string, headers ...string) (*live, 
 	require.NoError(e.t, err)
 	require.Empty(e.t, first.data)
 	require.NotEmpty(e.t, first.id)
+	l.start = first.id
 	return l, reply{}
 }
 

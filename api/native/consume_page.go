@@ -83,6 +83,8 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 		}
 		moved, err := p.fetch(ctx, c, s, max(wait, 0))
 		switch {
+		case err != nil && wait > 0 && ctx.Err() != nil:
+			return nil // the server stops: the wait is over
 		case err != nil && p.records == 0:
 			return err
 		case err != nil || p.full || !p.wantsMore(fetches) || !moved && wait <= 0:

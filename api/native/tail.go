@@ -19,7 +19,9 @@ const (
 	roundBytes     = 1 << 20          // events made from one fetch, save that one event always fits
 	ringBytes      = 1 << 20          // frames that a hub keeps for streams that are not at its tail
 	burstFrames    = 4                // frames that a stream takes from the ring at once
-	tailFetchBytes = 512 << 10
+	tailFetchBytes = 512 << 10        // of a hub
+	catchUpBytes   = 128 << 10        // of a stream that is behind
+	catchUpRounds  = 1024             // streams that may hold what they fetched and have not sent
 	openTimeout    = 10 * time.Second
 	directMembers  = 64 // up to so many a hub writes to by itself, more with the help of other goroutines
 )
@@ -41,6 +43,7 @@ type tails struct {
 	ctx      context.Context // the lifetime of all streams
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup // hubs, streams that have a goroutine
+	rounds   chan struct{}  // one element a stream that holds what it fetched
 
 	mu     sync.Mutex
 	hubs   map[hubKey]*hub // guarded by mu
@@ -57,7 +60,7 @@ type hubKey struct {
 }
 
 func newTails(k *Consumer) *tails {
-	t := &tails{consumer: k, hubs: map[hubKey]*hub{}}
+	t := &tails{consumer: k, hubs: map[hubKey]*hub{}, rounds: make(chan struct{}, catchUpRounds)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }

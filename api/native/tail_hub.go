@@ -208,7 +208,7 @@ func (h *hub) fetch() error {
 		return h.failed(err)
 	}
 	scratch := k.takeScratch()
-	defer k.keepScratch(scratch, 0)
+	defer k.keepScratch(scratch)
 	_, offsets := h.tail()
 	e := newEventWriter(h, h.topic, offsets, len(offsets))
 	e.spare, h.spare = h.spare, nil

@@ -29,6 +29,8 @@ type stream struct {
 	fresh   bool      // nothing was fetched yet: where the stream starts may be outside the log
 	stuck   time.Time // since when fetches bring nothing although there is more; zero if they do
 
+	holds bool // counted among those that hold what they fetched
+
 	kick chan struct{} // wakes the stream's goroutine, nil while it is a member
 	rest []frame       // of a member that could not take all: what it did not
 	dead bool          // of a member whose connection failed
@@ -64,6 +66,7 @@ func (s *stream) run(ctx context.Context, frames []frame) {
 			}
 			keepAlive.Reset(keepAliveEvery)
 		}
+		s.endRound()
 		var next pace
 		var err error
 		if frames, next, err = s.step(); err != nil {
@@ -106,6 +109,7 @@ func (s *stream) end() {
 	if s.sink != nil {
 		s.sink.close()
 	}
+	s.endRound()
 	s.done()
 	s.hub.leave(s)
 	s.hub.tails.release(s.hub)
@@ -154,10 +158,32 @@ func offsetAt(offsets []int64, i int) int64 {
 	return 0
 }
 
+// beginRound waits until few enough streams hold what they fetched, and is true unless the hub ends before that.
+func (s *stream) beginRound() bool {
+	select {
+	case s.hub.tails.rounds <- struct{}{}:
+		s.holds = true
+		return true
+	case <-s.hub.ctx.Done():
+		return false
+	}
+}
+
+// endRound is called when what was fetched is sent.
+func (s *stream) endRound() {
+	if s.holds {
+		<-s.hub.tails.rounds
+		s.holds = false
+	}
+}
+
 // catchUp fetches and encodes once, up to but not beyond the tail.
 func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 	h := s.hub
 	k := h.tails.consumer
+	if !s.beginRound() {
+		return nil, waitHub, nil
+	}
 	arena := k.edge.Arena()
 	defer arena.Free()
 	results, err := k.client.Fetch(record.WithArena(h.ctx, arena), s.request(tail))
@@ -165,7 +191,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		return nil, goOn, err
 	}
 	scratch := k.takeScratch()
-	defer k.keepScratch(scratch, 0)
+	defer k.keepScratch(scratch)
 	e := newEventWriter(h, s.topic, s.offsets, len(tail))
 	var fault error
 	for i := range results {
@@ -193,7 +219,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 // is ahead too, so that a start outside the log is noticed.
 func (s *stream) request(tail []int64) client.FetchRequest {
 	r := client.FetchRequest{
-		Topic: s.topic, MaxBytes: tailFetchBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
+		Topic: s.topic, MaxBytes: catchUpBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
 	}
 	for i := range max(len(tail), len(s.offsets)) {
 		mine, its := offsetAt(s.offsets, i), offsetAt(tail, i)
