@@ -909,7 +909,7 @@ func (response CreateTopic200JSONResponse) VisitCreateTopicResponse(w http.Respo
 }
 
 type CreateTopic201ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type CreateTopic201JSONResponse struct {
@@ -924,9 +924,7 @@ func (response CreateTopic201JSONResponse) VisitCreateTopicResponse(w http.Respo
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err

@@ -118,9 +118,8 @@ func (s *Server) CreateTopic(ctx context.Context, req CreateTopicRequestObject) 
 			out = summary(topic)
 		}
 	}
-	location := "/v1/topics/" + t.Name
 	return CreateTopic201JSONResponse{
-		Body: out, Headers: CreateTopic201ResponseHeaders{Location: &location},
+		Body: out, Headers: CreateTopic201ResponseHeaders{Location: "/v1/topics/" + t.Name},
 	}, nil
 }
 

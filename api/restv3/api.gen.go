@@ -3225,7 +3225,7 @@ func (response CreateKafkaTopic200JSONResponse) VisitCreateKafkaTopicResponse(w 
 }
 
 type CreateKafkaTopic201ResponseHeaders struct {
-	Location *string
+	Location string
 }
 
 type CreateKafkaTopic201JSONResponse struct {
@@ -3240,9 +3240,7 @@ func (response CreateKafkaTopic201JSONResponse) VisitCreateKafkaTopicResponse(w 
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if response.Headers.Location != nil {
-		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
-	}
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
 	w.WriteHeader(201)
 	_, err := buf.WriteTo(w)
 	return err

@@ -58,7 +58,7 @@ func (a *API) CreateKafkaTopic(ctx context.Context, r CreateKafkaTopicRequestObj
 		return CreateKafkaTopic200JSONResponse(out), nil
 	}
 	return CreateKafkaTopic201JSONResponse{
-		Body: out, Headers: CreateKafkaTopic201ResponseHeaders{Location: &out.Metadata.Self},
+		Body: out, Headers: CreateKafkaTopic201ResponseHeaders{Location: out.Metadata.Self},
 	}, nil
 }
 
