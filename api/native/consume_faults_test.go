@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/record"
+	"millrace/server/servertest"
 )
 
 // transact produces values in a transaction.
@@ -176,4 +178,22 @@ func TestReadTwice(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A stop ends long polls with an answer, not with a fault.
+func TestReadWaitEndsOnStop(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	e := &reads{t: t, url: n.URL(), http: n.Client}
+	resp, err := e.http.Post(e.url+"/v1/topics", "application/json", strings.NewReader(`{"name":"t"}`))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	got := make(chan reply)
+	go func() { got <- e.get("/v1/topics/t/records?wait=30s", "") }()
+	require.Eventually(t, func() bool {
+		return strings.Contains(e.get("/metrics", "").body, "streams 1")
+	}, 5*time.Second, time.Millisecond)
+	go n.Stop()
+	r := <-got
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.Contains(t, r.body, `{"records":[],"next":"0~`)
 }
