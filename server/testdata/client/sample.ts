@@ -28,6 +28,7 @@ async function call<T>(method: string, path: string, body?: unknown): Promise<T>
 
 type CreateTopic = paths["/v1/topics"]["post"];
 type Produce = paths["/v1/topics/{topic}/records"]["post"];
+type Read = paths["/v1/topics/{topic}/records"]["get"];
 type KafkaTopics = paths["/v3/clusters/{cluster_id}/topics"]["get"];
 
 export async function tour(cluster: string): Promise<string[]> {
@@ -38,6 +39,10 @@ export async function tour(cluster: string): Promise<string[]> {
   for (const o of stored.offsets) {
     const offset: number | null = o.base_offset;
     console.log(o.partition, offset, o.duplicate ?? false);
+  }
+  const page: Answer<Read, 200> = await call("GET", `/v1/topics/${made.name}/records?offset=earliest`);
+  for (const r of page.records) {
+    console.log(r.offset, r.key ?? r.key_text ?? r.key_base64, r.value, page.high_watermarks[String(r.partition)]);
   }
   const topics: Answer<KafkaTopics, 200> = await call("GET", `/v3/clusters/${cluster}/topics`);
   return topics.data.map((t) => t.topic_name);
