@@ -146,57 +146,49 @@ func (l *Log) checkLocked(list segmentList, stored []epochStart) (segmentList, e
 
 // readyLocked prepares the active segment for appends and gives the offset at which it ends.
 func (l *Log) readyLocked(s *segment) (end int64, err error) {
-	_, err = s.loadIndex(&s.offsets)
-	if err == nil {
-		_, err = s.loadIndex(&s.times)
+	end, err = s.readyLocked()
+	if !errors.Is(err, errDamagedIndex) {
+		return end, err
 	}
-	var e entry
-	if err == nil {
-		e, _, err = s.indexed(s.base + maxRelative)
+	l.markChanged()
+	if err := s.rebuildIndexesLocked(); err != nil {
+		return 0, err
 	}
-	if errors.Is(err, errDamagedIndex) {
-		l.markChanged()
-		if err = s.rebuildIndexesLocked(); err == nil {
-			e, _, err = s.indexed(s.base + maxRelative)
-		}
-	}
+	return s.readyLocked()
+}
+
+// readyLocked goes from the last index entry to the end, for what the indexes do not say.
+func (s *segment) readyLocked() (end int64, err error) {
+	e, ok, err := s.indexed(s.base + maxRelative)
 	if err != nil {
 		return 0, err
 	}
-	if err := s.readyTimesLocked(); err != nil {
+	if _, err := s.timestamps(); err != nil {
 		return 0, err
+	}
+	t, timed, err := s.last(&s.times)
+	if err != nil {
+		return 0, err
+	}
+	if timed {
+		s.timeIndexed = t.key
 	}
 	end = s.base
 	w := s.walk(e.value, s.size.Load())
 	defer w.close()
 	for w.more() {
 		b, pos, err := w.header()
+		if ok && pos == e.value && (isCorrupt(err) || err == nil && b.LastOffset() != s.base+e.key) {
+			return 0, errDamagedIndex
+		}
 		if err != nil {
 			return 0, err
 		}
-		if pos == e.value && e != (entry{}) && b.LastOffset() != s.base+e.key {
-			return 0, &CorruptionError{File: s.fileName(offsetKind), Position: -1, Err: errDamagedIndex}
-		}
 		end = b.NextOffset()
-		l.mu.Lock()
+		s.log.mu.Lock()
 		s.observe(b)
-		l.mu.Unlock()
+		s.log.mu.Unlock()
 	}
 	s.sinceEntry = s.size.Load() - e.value
 	return end, nil
-}
-
-// readyTimesLocked reads the greatest timestamp so far.
-func (s *segment) readyTimesLocked() error {
-	if e, ok, err := s.last(&s.times); err != nil {
-		return err
-	} else if ok {
-		s.timeIndexed = e.key
-	}
-	_, err := s.timestamps()
-	if errors.Is(err, errDamagedIndex) {
-		s.log.markChanged()
-		return s.rebuildIndexesLocked()
-	}
-	return err
 }

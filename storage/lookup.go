@@ -59,15 +59,14 @@ func (l *Log) searchTime(s *segment, timestamp, start int64) (TimeResult, bool, 
 	if err != nil {
 		return TimeResult{}, false, err
 	}
-	from = max(from, start)
-	b, err := l.find(s, from)
+	b, err := l.find(s, max(from, start)) // the entry's batch is the first that can match
 	if err == errNoBatch {
 		return TimeResult{}, false, nil
 	}
 	if err != nil {
 		return TimeResult{}, false, err
 	}
-	m := recordMatch{from: from, atLeast: timestamp}
+	m := recordMatch{from: start, atLeast: timestamp}
 	w := s.walk(b.pos, s.size.Load())
 	defer w.close()
 	for w.more() {

@@ -145,8 +145,8 @@ func withFD(f *os.File, call func(fd int) error) error {
 			}
 		}
 	})
-	if errors.Is(err, os.ErrClosed) {
+	if err != nil { // the only reason there is, in words of package os's own
 		return fs.ErrClosed
 	}
-	return errors.Join(err, callErr)
+	return callErr
 }

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"errors"
 	"fmt"
 
 	"millrace/record"
@@ -146,20 +145,24 @@ func (s *segment) readBatches(pos int64, n int, alloc func(n int) []byte) ([]byt
 	return buf, s.readAt(logKind, buf, pos)
 }
 
-// cut finds the end of the whole batches that start below limit, and the offset after them. An error
-// comes only when there is none.
+// cut finds the end of the whole and undamaged batches that start below limit, and the offset after
+// them. An error comes only when there is none: usually the last batch is cut by the size. Checksums
+// are compared here because many readers never do, and a disk may give back other bytes than it got.
 func (s *segment) cut(buf []byte, pos, limit int64) (n int, next int64, err error) {
 	for rest := buf; ; {
 		var b record.Batch
 		b, rest, err = record.Next(rest)
-		if errors.Is(err, record.ErrShort) && n > 0 {
-			return n, next, nil // the usual cut by size
-		}
 		if err == nil && b.BaseOffset() >= limit {
 			return n, next, nil
 		}
 		if err == nil && b.LastOffset() < max(next, s.base) {
 			err = record.ErrCorrupt
+		}
+		if err == nil {
+			err = b.Verify()
+		}
+		if err != nil && n > 0 {
+			return n, next, nil // the next read tells
 		}
 		if err != nil {
 			return n, next, &CorruptionError{File: s.fileName(logKind), Position: pos + int64(n), Err: err}

@@ -128,7 +128,7 @@ func (s *segment) timestamps() (greatestTimestamp, error) {
 	}
 	g, err := s.storedTimestamp()
 	if err != nil {
-		return g, err
+		return g, err // errDamagedIndex: make the indexes anew, which settles it
 	}
 	s.log.mu.Lock()
 	s.greatest, s.greatestOK = g, true
