@@ -57,7 +57,7 @@ func (e *Edge) ReadBody(w http.ResponseWriter, r *http.Request, limit int) (Body
 		return b, err
 	}
 	if r.ContentLength > int64(limit) {
-		return b, tooLarge(limit)
+		return b, b.tooLarge(limit)
 	}
 	if r.ContentLength != 0 {
 		p := &progress{rc: http.NewResponseController(w), rate: e.limits.BodyRate, window: e.limits.BodyWindow}
@@ -76,16 +76,16 @@ func (e *Edge) ReadBody(w http.ResponseWriter, r *http.Request, limit int) (Body
 	return b, err
 }
 
-func tooLarge(limit int) *Error {
-	return Refuse(BodyTooLarge, "the body may have at most %d bytes", limit)
+func (b *Body) tooLarge(limit int) *Error {
+	return b.edge.OverLimit("body_bytes", Refuse(BodyTooLarge, "the body may have at most %d bytes", limit))
 }
 
 // take reserves n bytes of the memory for bodies.
 func (b *Body) take(n int) error {
 	if b.edge.inFlight.Add(int64(n)) > b.edge.limits.InFlightBytes {
 		b.edge.inFlight.Add(int64(-n))
-		b.edge.metrics.refused.WithLabelValues("in_flight_bytes").Inc()
-		return Refuse(Overloaded, "the bodies of the requests being served fill the memory set aside for them")
+		return b.edge.OverLimit("in_flight_bytes",
+			Refuse(Overloaded, "the bodies of the requests being served fill the memory set aside for them"))
 	}
 	b.taken += int64(n)
 	return nil
@@ -108,7 +108,7 @@ func (b *Body) read(r *http.Request, p *progress, limit int) error {
 				break
 			}
 			if n > limit {
-				return tooLarge(limit)
+				return b.tooLarge(limit)
 			}
 			if err := b.take(len(buf)); err != nil {
 				return err
@@ -127,21 +127,22 @@ func (b *Body) read(r *http.Request, p *progress, limit int) error {
 			}
 		}
 		if err != nil {
-			return bodyError(err, n, r.ContentLength)
+			return b.unread(err, n, r.ContentLength)
 		}
 	}
 	if n > limit {
-		return tooLarge(limit)
+		return b.tooLarge(limit)
 	}
 	b.Bytes = buf[:n]
 	return nil
 }
 
-// bodyError tells why a body could not be read to its end.
-func bodyError(err error, n int, of int64) *Error {
+// unread tells why a body could not be read to its end.
+func (b *Body) unread(err error, n int, of int64) *Error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Fault: SlowBody, Detail: "too few bytes of the body arrived in time", Cause: err}
+		slow := &Error{Fault: SlowBody, Detail: "too few bytes of the body arrived in time", Cause: err}
+		return b.edge.OverLimit("body_rate", slow)
 	case errors.Is(err, io.ErrUnexpectedEOF) && of >= 0:
 		e := Refuse(MalformedBody, "the body ended after %d of %d bytes", n, of)
 		e.Cause = err

@@ -157,10 +157,15 @@ func (e *Edge) Arena() *record.Arena { return e.pool.Arena() }
 func (e *Edge) OpenStream() (done func(), err error) {
 	if e.streams.Add(1) > e.limits.Streams {
 		e.streams.Add(-1)
-		e.metrics.refused.WithLabelValues("streams").Inc()
-		return nil, Refuse(Overloaded, "%d streams are open, which is the limit", e.limits.Streams)
+		return nil, e.OverLimit("streams", Refuse(Overloaded, "%d streams are open, which is the limit", e.limits.Streams))
 	}
 	return func() { e.streams.Add(-1) }, nil
+}
+
+// OverLimit counts a refusal at a limit, under the limit's name, and returns it.
+func (e *Edge) OverLimit(limit string, err *Error) *Error {
+	e.metrics.refused.WithLabelValues(limit).Inc()
+	return err
 }
 
 // LogFault logs an error whose cause is the server's own, and is silent about all others.

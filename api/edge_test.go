@@ -253,11 +253,18 @@ func TestDocument(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	h := api.NewRouter(newEdge(t, api.Options{}))
+	e := newEdge(t, api.Options{})
+	h := api.NewRouter(e, echo(e))
+	serve(h, http.MethodGet, "/health/live?"+strings.Repeat("x", 9000), "")
+	serve(h, http.MethodGet, "/health/live?"+strings.Repeat("&", 300), "")
+	serve(h, http.MethodPost, "/v1/echo", strings.Repeat("x", 17<<20))
 	serve(h, http.MethodGet, "/v1/none", "")
 	body := serve(h, http.MethodGet, "/metrics", "").Body.String()
-	require.Contains(t, body, `millrace_http_requests_total{api="v1",status="4xx"} 1`)
-	require.Contains(t, body, `millrace_http_request_duration_seconds_count{api="v1"} 1`)
+	require.Contains(t, body, `millrace_http_requests_total{api="v1",status="4xx"} 2`)
+	require.Contains(t, body, `millrace_http_request_duration_seconds_count{api="v1"} 2`)
+	for _, limit := range []string{"uri_bytes", "query_parameters", "body_bytes"} {
+		require.Contains(t, body, `millrace_http_refused_total{limit="`+limit+`"} 1`)
+	}
 	require.Contains(t, body, "millrace_http_body_in_flight_bytes 0")
 }
 

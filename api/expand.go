@@ -135,16 +135,17 @@ func (b *Body) expandFrom(z io.Reader, name string) error {
 		k, err := z.Read(buf[n:])
 		n += k
 		if n > bound {
-			return Refuse(BodyTooLarge,
+			return b.edge.OverLimit("expanded_bytes", Refuse(BodyTooLarge,
 				"the expanded body may have at most %d bytes, and past %d at most %d times what was sent",
-				l.ExpandedBytes, l.ExpansionFree, l.ExpansionRatio)
+				l.ExpandedBytes, l.ExpansionFree, l.ExpansionRatio))
 		}
 		if err == io.EOF {
 			b.Bytes = buf[:n]
 			return nil
 		}
 		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-			return Refuse(BodyTooLarge, "the body needs more memory to expand than is allowed: %v", err)
+			return b.edge.OverLimit("expanded_bytes",
+				Refuse(BodyTooLarge, "the body needs more memory to expand than is allowed: %v", err))
 		}
 		if err != nil {
 			return notCompressed(name, err)

@@ -73,11 +73,13 @@ func (e *Edge) boundRest(w *statusWriter, r *http.Request) {
 // admit refuses what no API accepts.
 func (e *Edge) admit(r *http.Request) error {
 	if len(r.RequestURI) > e.limits.URIBytes {
-		return Refuse(URITooLong, "the URI has %d bytes, the limit is %d", len(r.RequestURI), e.limits.URIBytes)
+		return e.OverLimit("uri_bytes",
+			Refuse(URITooLong, "the URI has %d bytes, the limit is %d", len(r.RequestURI), e.limits.URIBytes))
 	}
 	if r.URL.RawQuery != "" {
 		if n := strings.Count(r.URL.RawQuery, "&") + 1; n > e.limits.QueryParameters {
-			return Refuse(InvalidParameter, "the query has %d parameters, the limit is %d", n, e.limits.QueryParameters)
+			return e.OverLimit("query_parameters",
+				Refuse(InvalidParameter, "the query has %d parameters, the limit is %d", n, e.limits.QueryParameters))
 		}
 	}
 	if err := e.origin.Check(r); err != nil {

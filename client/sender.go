@@ -25,6 +25,7 @@ type NamedProducer struct {
 	Name  string
 	Epoch int16
 	Seq   int32
+	Once  bool // this is the only request of the producer's life, so that no other can be missing
 }
 
 // SendOptions say how a Sender's records are to be stored.

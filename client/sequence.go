@@ -15,7 +15,7 @@ import (
 // one partition the leader itself is strict; with records for several, each takes what it lacks.
 func (s *Sender) checkSequence(ctx context.Context) error {
 	np := s.opts.Producer
-	if np == nil || len(s.topic.Partitions) == 1 || len(s.pieces) != 1 {
+	if np == nil || np.Once || len(s.topic.Partitions) == 1 || len(s.pieces) != 1 {
 		return nil
 	}
 	partitions := make([]int32, len(s.topic.Partitions))

@@ -16,9 +16,9 @@ import (
 // intake turns a body into records. Keys and values are parts of the body wherever the body holds their
 // bytes as they are. Nothing is stored before the whole body was read without a fault.
 type intake struct {
-	request    *produceRequest
-	body       *api.Body
-	maxRecords int
+	edge    *api.Edge
+	request *produceRequest
+	body    *api.Body
 
 	records    []record.Record
 	partitions []int32 // of records[i], or client.AnyPartition
@@ -30,8 +30,8 @@ type intake struct {
 // keptRecords is how many records' worth of memory an intake keeps for the next request.
 const keptRecords = 16_384
 
-func (in *intake) begin(q *produceRequest, body *api.Body, maxRecords int) {
-	in.request, in.body, in.maxRecords = q, body, maxRecords
+func (in *intake) begin(e *api.Edge, q *produceRequest, body *api.Body) {
+	in.edge, in.request, in.body = e, q, body
 }
 
 // reset forgets the request; false when its memory grew too large to be kept.
@@ -88,8 +88,8 @@ func (in *intake) plain(value []byte) record.Record {
 
 // add takes a record. AnyPartition stands for the request's partition.
 func (in *intake) add(r record.Record, partition int32) error {
-	if len(in.records) == in.maxRecords {
-		return tooManyRecords(in.maxRecords)
+	if len(in.records) == in.edge.Limits().Records {
+		return tooManyRecords(in.edge)
 	}
 	if partition == client.AnyPartition {
 		partition = in.request.partition
@@ -99,8 +99,9 @@ func (in *intake) add(r record.Record, partition int32) error {
 	return nil
 }
 
-func tooManyRecords(most int) error {
-	return api.Refuse(api.BodyTooLarge, "a request may hold at most %d records", most)
+func tooManyRecords(e *api.Edge) error {
+	return e.OverLimit("records",
+		api.Refuse(api.BodyTooLarge, "a request may hold at most %d records", e.Limits().Records))
 }
 
 // readJSON takes the body as one value.

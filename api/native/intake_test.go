@@ -29,7 +29,9 @@ func FuzzProduceBody(f *testing.F) {
 		}
 	}
 	var none kmsg.Requestor
-	edge, err := api.NewEdge(api.Options{Client: client.New(none, client.Options{}), Pool: record.NewPool(1 << 20)})
+	edge, err := api.NewEdge(api.Options{
+		Client: client.New(none, client.Options{}), Pool: record.NewPool(1 << 20), Limits: api.Limits{Records: 100},
+	})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -40,7 +42,7 @@ func FuzzProduceBody(f *testing.F) {
 		require.NoError(t, err)
 		defer body.Free()
 		var in intake
-		in.begin(&q, &body, 100)
+		in.begin(edge, &q, &body)
 		if err := in.read(); err != nil {
 			require.Less(t, api.FromError(err).Fault.Status, 500, "%v", err)
 			return
@@ -101,7 +103,7 @@ func TestRoomIsNotShared(t *testing.T) {
 	require.NoError(t, err)
 	defer body.Free()
 	var in intake
-	in.begin(&produceRequest{}, &body, 10)
+	in.begin(edge, &produceRequest{}, &body)
 	var parts [][]byte
 	for i := range 100 {
 		p := in.room(i * 7)

@@ -77,7 +77,7 @@ func (p *producer) produce(w http.ResponseWriter, r *http.Request, j *produceJob
 
 // storeRecords reads the body into records and, when all of it is good, stores them.
 func (p *producer) storeRecords(ctx context.Context, j *produceJob, body *api.Body) error {
-	j.intake.begin(&j.produceRequest, body, p.edge.Limits().Records)
+	j.intake.begin(p.edge, &j.produceRequest, body)
 	if err := j.intake.read(); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func tellBatchError(e *api.Error) *batchError {
 
 // storeBatches stores the record batches of the body as they are.
 func (p *producer) storeBatches(ctx context.Context, j *produceJob, body *api.Body) error {
-	batches, err := splitBatches(body.Bytes, p.edge.Limits().Records)
+	batches, err := splitBatches(p.edge, body.Bytes)
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (p *producer) storeBatches(ctx context.Context, j *produceJob, body *api.Bo
 
 // splitBatches finds the batches of a body. What was read from a log has offsets, which the new leader
 // gives anew.
-func splitBatches(body []byte, maxRecords int) ([]record.Batch, error) {
+func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 	if len(body) == 0 {
 		return nil, api.Refuse(api.MalformedBody, "the body is empty, but a record batch is wanted")
 	}
@@ -261,8 +261,8 @@ func splitBatches(body []byte, maxRecords int) ([]record.Batch, error) {
 		if err != nil {
 			return nil, api.Refuse(api.MalformedBody, "batch %d, at byte %d: %v", len(out)+1, len(body)-len(rest)+1, err)
 		}
-		if count += max(int(b.Count()), 0); count > maxRecords {
-			return nil, tooManyRecords(maxRecords)
+		if count += max(int(b.Count()), 0); count > e.Limits().Records {
+			return nil, tooManyRecords(e)
 		}
 		b.SetBaseOffset(0)
 		out = append(out, b)

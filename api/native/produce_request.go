@@ -246,7 +246,7 @@ func (q *produceRequest) parseProducer() error {
 	case id != nil && q.idempotencyKey != "":
 		return api.Refuse(api.InvalidParameter, "Idempotency-Key and Producer-Id exclude each other")
 	case q.idempotencyKey != "":
-		q.producer, q.hasProducer = client.NamedProducer{Name: "idempotency-key\x00" + q.idempotencyKey}, true
+		q.producer, q.hasProducer = client.NamedProducer{Name: "idempotency-key\x00" + q.idempotencyKey, Once: true}, true
 		return nil
 	case id == nil:
 		return nil

@@ -594,3 +594,11 @@ func TestBase64OfManyRecords(t *testing.T) {
 	e.stored(e.post(path, "application/vnd.millrace.records+ndjson", body.String()))
 	require.Equal(t, want, e.values("t", 0))
 }
+
+func TestProduceTakesTheMostRecords(t *testing.T) {
+	e := newWrites(t, api.Limits{})
+	p := e.stored(e.post(path, lineType, strings.Repeat("1\n", 10_000)))
+	require.Equal(t, 10_000, p.Offsets[0].Count)
+	e.problem(e.post(path, lineType, strings.Repeat("1\n", 10_001)), 413, "BODY_TOO_LARGE")
+	require.Len(t, e.values("t", 0), 10_000)
+}
