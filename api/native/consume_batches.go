@@ -60,7 +60,7 @@ func (k *Consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *place, q *readQuery) ([]byte, error) {
 	deadline := time.Now().Add(q.wait)
 	for range maxPageFetches {
-		wait := max(time.Until(deadline).Truncate(time.Millisecond), 0)
+		wait := untilDeadline(deadline)
 		results, err := k.client.Fetch(ctx, client.FetchRequest{
 			Topic: topic, MaxWait: wait, MinBytes: 1, MaxBytes: q.maxBytes,
 			ReadCommitted: q.isolation == client.ReadCommitted,
@@ -80,7 +80,7 @@ func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 			return nil, f.Err
 		}
 		at.saw(f, q.isolation)
-		if len(f.Batches) > 0 || wait <= 0 {
+		if len(f.Batches) > 0 || wait == 0 {
 			return f.Batches, nil
 		}
 	}

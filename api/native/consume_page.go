@@ -79,18 +79,23 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 	for fetches := 1; ; fetches++ {
 		wait := time.Duration(0)
 		if p.records == 0 && p.query.wait > 0 {
-			wait = time.Until(deadline).Truncate(time.Millisecond)
+			wait = untilDeadline(deadline)
 		}
-		moved, err := p.fetch(ctx, c, s, max(wait, 0))
+		moved, err := p.fetch(ctx, c, s, wait)
 		switch {
 		case err != nil && wait > 0 && ctx.Err() != nil:
 			return nil // the server stops: the wait is over
 		case err != nil && p.records == 0:
 			return err
-		case err != nil || p.full || !p.wantsMore(fetches) || !moved && wait <= 0:
+		case err != nil || p.full || !p.wantsMore(fetches) || !moved && wait == 0:
 			return nil
 		}
 	}
+}
+
+// untilDeadline is how long to wait, in whole milliseconds as the cluster counts them; 0 when the time is over.
+func untilDeadline(deadline time.Time) time.Duration {
+	return max(time.Until(deadline)+time.Millisecond-1, 0).Truncate(time.Millisecond)
 }
 
 // wantsMore says whether a page that is not full is worth another fetch.

@@ -12,21 +12,21 @@ import (
 // bytes go to every connection:
 //
 //	+--------------+------+--------+------+
-//	| size, 6 hex  | CRLF | events | CRLF |
+//	| size, 8 hex  | CRLF | events | CRLF |
 //	+--------------+------+--------+------+
 //
 // A sealed frame is never changed.
 type frame []byte
 
 const (
-	frameHead  = 8
+	frameHead  = sizeDigits + 2
 	frameTail  = 2
-	sizeDigits = 6 // of hex: a frame has less than 16 MiB, or is split below that
+	sizeDigits = 8 // of hex: more than a record can have
 	lastChunk  = "0\r\n\r\n"
 )
 
 // newFrame starts a frame in the memory of buf.
-func newFrame(buf []byte) []byte { return append(buf[:0], "000000\r\n"...) }
+func newFrame(buf []byte) []byte { return append(buf[:0], "00000000\r\n"...) }
 
 // sealFrame ends the frame that newFrame began.
 func sealFrame(b []byte) frame {

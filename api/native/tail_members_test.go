@@ -140,6 +140,6 @@ func TestSweepInSlices(t *testing.T) {
 
 func TestFrame(t *testing.T) {
 	f := sealFrame(append(newFrame(nil), "id: 1\ndata: x\n\n"...))
-	require.Equal(t, "00000f\r\nid: 1\ndata: x\n\n\r\n", string(f))
+	require.Equal(t, "0000000f\r\nid: 1\ndata: x\n\n\r\n", string(f))
 	require.Equal(t, "id: 1\ndata: x\n\n", string(f.events()))
 }
