@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	crashSeed = flag.Uint64("crash.seed", 0, "run one seed of the random crash test")
-	crashRuns = flag.Int("crash.runs", 150, "how many seeds the random crash test runs")
+	crashSeed    = flag.Uint64("crash.seed", 0, "run one seed of the random crash test")
+	crashRuns    = flag.Int("crash.runs", 100, "how many seeds the random crash test runs")
+	crashCourses = flag.Int("crash.courses", 1, "how many courses of events are crashed at every operation, up to 5")
 )
 
 // logModel is what a log must hold after a crash, by what was claimed before.
@@ -361,20 +362,23 @@ func (w *world) verify(m *logModel) {
 	if m.restart >= 0 && start == m.restart && end == start {
 		m.batches, m.synced = map[int64]record.Batch{}, start // the full truncation came to its end
 	}
-	w.check(start >= m.start && start <= max(m.starts, m.start), "%s starts at %d, not %d..%d", m.name, start, m.start, m.starts)
+	w.check(start >= m.start && start <= max(m.starts, m.start), "%s starts at %d, not %d..%d",
+		m.name, start, m.start, m.starts)
 	w.check(end >= m.synced, "%s ends at %d, %d was synced", m.name, end, m.synced)
 	w.check(end >= start, "%s: starts at %d, ends at %d", m.name, start, end)
 	all, err := tryReadAll(l, start)
 	w.check(err == nil, "%s: %v", m.name, err)
 	for _, b := range all {
 		want := m.batches[b.BaseOffset()]
-		w.check(want != nil && string(want) == string(b), "%s: batch at %d is not the one appended", m.name, b.BaseOffset())
+		w.check(want != nil && string(want) == string(b), "%s: batch at %d is not the one appended",
+			m.name, b.BaseOffset())
 		for _, o := range []int64{b.BaseOffset(), b.LastOffset()} {
 			if o < start {
 				continue
 			}
 			epoch, err := l.EpochFor(o)
-			w.check(err == nil && epoch == b.LeaderEpoch(), "%s: epoch at %d is %d, not %d: %v", m.name, o, epoch, b.LeaderEpoch(), err)
+			w.check(err == nil && epoch == b.LeaderEpoch(), "%s: epoch at %d is %d, not %d: %v",
+				m.name, o, epoch, b.LeaderEpoch(), err)
 			r, err := l.Read(o, 1, end, nil)
 			w.check(err == nil && string(r.Batches) == string(b), "%s: offset %d is not found: %v", m.name, o, err)
 		}
@@ -466,7 +470,8 @@ func (w *world) recoverThroughCrashes(mode storagetest.Mode) {
 // each way of losing what was not synced.
 func TestCrashAtEveryOperation(t *testing.T) {
 	const steps = 60
-	for _, seed := range []uint64{1, 2, 3} {
+	courses := []uint64{10, 15, 31, 41, 54} // each has every kind of step in it
+	for _, seed := range courses[:*crashCourses] {
 		total := 0
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed)
@@ -476,7 +481,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		})
 		stride := 1
 		if testing.Short() {
-			stride = 7
+			stride = 23
 		}
 		for k := 1; k <= total+5; k += stride {
 			for _, mode := range storagetest.Modes() {

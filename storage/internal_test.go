@@ -77,7 +77,9 @@ func TestPartitionMetadata(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, noTopicID, got)
 	}
-	for _, bad := range []string{"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n", "version: 0\n", "version: 0\ntopic_id: AA\n"} {
+	for _, bad := range []string{
+		"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n", "version: 0\n", "version: 0\ntopic_id: AA\n",
+	} {
 		_, err := decodePartitionMetadata([]byte(bad))
 		require.Error(t, err, "%q", bad)
 	}
@@ -96,8 +98,9 @@ func TestMetaProperties(t *testing.T) {
 
 func TestFolderNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"orders-0": "orders 0", "a-b-12": "a-b 12", "-1": "", "orders": "", "orders-": "", "orders-01": "", "orders--1": "orders- 1",
-		"orders-0.0123456789abcdef0123456789abcdef-delete": "", "orders-1.x-stray": "", "orders-1.x-future": "", "metadata": "",
+		"orders-0": "orders 0", "a-b-12": "a-b 12", "orders--1": "orders- 1",
+		"-1": "", "orders": "", "orders-": "", "orders-01": "", "metadata": "",
+		"orders-0.0123456789abcdef0123456789abcdef-delete": "", "orders-1.x-stray": "", "orders-1.x-future": "",
 	} {
 		n, ok := parseFolder(name)
 		require.Equal(t, want != "", ok, name)
@@ -113,8 +116,9 @@ func TestFolderNames(t *testing.T) {
 	require.Len(t, d.retiredName(long, deleteSuffix), 255)
 	require.Regexp(t, `^orders-0\.[0-9a-f]{32}-delete$`, d.retiredName("orders-0", deleteSuffix))
 	for name, ok := range map[string]bool{
-		"00000000000000000042.log": true, "42.log": false, "-0000000000000000042.log": false, "+0000000000000000042.log": false,
-		"99999999999999999999.log": false, "0000000000000000004x.log": false, "leader-epoch-checkpoint": false,
+		"00000000000000000042.log": true, "42.log": false, "-0000000000000000042.log": false,
+		"+0000000000000000042.log": false, "99999999999999999999.log": false, "0000000000000000004x.log": false,
+		"leader-epoch-checkpoint": false,
 	} {
 		_, suffix, got := parseOffsetFile(name)
 		require.Equal(t, ok, got, name)
@@ -172,7 +176,8 @@ func TestEpochCacheAgainstModel(t *testing.T) {
 				}
 				for o := start; o < end; o++ { // all that the asked epoch or older ones wrote lies before
 					if ok && written[o] <= asked && o >= stop || ok && written[o] > asked && o < stop {
-						t.Fatalf("epoch %d (%d) ends at %d, but %d wrote %d: %v", asked, found, stop, written[o], o, c.entries)
+						t.Fatalf("epoch %d (%d) ends at %d, but %d wrote %d: %v",
+							asked, found, stop, written[o], o, c.entries)
 					}
 				}
 			}

@@ -136,8 +136,9 @@ func (l *Log) checkLocked(list segmentList, stored []epochStart) (segmentList, e
 		l.point.Store(end)
 	}
 	if end != l.end.Load() || list[0].base > l.start.Load() {
-		return nil, &CorruptionError{File: l.path, Position: -1, Err: fmt.Errorf(
-			"holds offsets %d to %d, not %d to %d as at the clean stop", list[0].base, end, l.start.Load(), l.end.Load())}
+		return nil, &CorruptionError{File: l.path, Position: -1,
+			Err: fmt.Errorf("holds offsets %d to %d, not %d to %d as at the clean stop",
+				list[0].base, end, l.start.Load(), l.end.Load())}
 	}
 	l.epochs.load(epochsBelow(stored, end))
 	l.epochs.truncateStart(l.start.Load())

@@ -53,12 +53,15 @@ func (s *script) stop() {
 
 func (s *script) run(d *datadriven.TestData) string {
 	run := map[string]func(*datadriven.TestData) error{
-		"config": s.configure, "open": s.open, "append": s.append, "sync": s.sync, "checkpoint": s.checkpoint,
-		"close": s.close, "crash": s.crash, "flip": s.flip, "cut": s.cut, "put": s.put, "remove": s.remove,
-		"copy": s.copy, "truncate": s.truncate, "restart": s.restart, "start": s.start, "retain": s.retain, "epoch": s.epoch,
+		"config": s.configure, "open": s.open, "append": s.append, "sync": s.sync,
+		"checkpoint": s.checkpoint, "close": s.close, "crash": s.crash,
+		"flip": s.flip, "cut": s.cut, "put": s.put, "remove": s.remove,
+		"copy": s.copy, "truncate": s.truncate, "restart": s.restart, "start": s.start,
+		"retain": s.retain, "epoch": s.epoch,
 	}
 	show := map[string]func(*datadriven.TestData) string{
-		"files": s.files, "read": s.read, "time": s.time, "maxtime": s.maxTime, "epochs": s.epochs, "batches": s.batches,
+		"files": s.files, "read": s.read, "time": s.time, "maxtime": s.maxTime,
+		"epochs": s.epochs, "batches": s.batches,
 	}
 	if f := show[d.Cmd]; f != nil {
 		return f(d)

@@ -156,7 +156,8 @@ func TestStopAtAnOperation(t *testing.T) {
 		require.True(t, f.Stopped())
 		data, err := f.Crash(storagetest.KeepAll, nil).ReadFile("a")
 		require.NoError(t, err)
-		require.Equal(t, map[storagetest.Moment]string{storagetest.Before: "1", storagetest.After: "12"}[when], string(data))
+		want := map[storagetest.Moment]string{storagetest.Before: "1", storagetest.After: "12"}
+		require.Equal(t, want[when], string(data))
 	}
 }
 
