@@ -28,12 +28,7 @@ func (l *Log) Append(b record.Batch) (AppendResult, error) {
 	if err != nil {
 		return AppendResult{}, err
 	}
-	invariant.Check(len(b) >= record.HeaderSize && len(b) == b.Length() && b.LastOffsetDelta() >= 0,
-		"%s: appending %d bytes that are not one batch", l.path, len(b))
-	invariant.Check(b.BaseOffset() == l.end.Load(),
-		"%s: appending offset %d at log end %d", l.path, b.BaseOffset(), l.end.Load())
-	invariant.Check(b.LeaderEpoch() >= l.epochs.latest(),
-		"%s: appending in epoch %d after %d", l.path, b.LeaderEpoch(), l.epochs.latest())
+	l.assertNext(b)
 
 	var result AppendResult
 	active := list.active()
@@ -53,6 +48,20 @@ func (l *Log) Append(b record.Batch) (AppendResult, error) {
 	}
 	l.afterAppend(b, c)
 	return result, nil
+}
+
+// assertNext asserts that the batch may come next. The checks stand behind their conditions, because
+// the arguments of their messages would cost memory at every append.
+func (l *Log) assertNext(b record.Batch) {
+	whole := len(b) >= record.HeaderSize && len(b) == b.Length() && b.LastOffsetDelta() >= 0
+	if whole && b.BaseOffset() == l.end.Load() && b.LeaderEpoch() >= l.epochs.latest() {
+		return
+	}
+	invariant.Check(whole, "%s: appending %d bytes that are not one batch", l.path, len(b))
+	invariant.Check(b.BaseOffset() == l.end.Load(),
+		"%s: appending offset %d at log end %d", l.path, b.BaseOffset(), l.end.Load())
+	invariant.Check(b.LeaderEpoch() >= l.epochs.latest(),
+		"%s: appending in epoch %d after %d", l.path, b.LeaderEpoch(), l.epochs.latest())
 }
 
 // rollDueLocked says whether the batch must open a new segment.

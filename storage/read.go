@@ -100,9 +100,9 @@ type readRequest struct {
 
 // readSegment reads from one segment; errNoBatch if it has nothing at or above the offset.
 func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
-	pos, slot := s.hints.find(q.from - s.base)
+	pos, known := s.hints.find(q.from - s.base)
 	need := record.HeaderSize
-	if slot < 0 {
+	if !known {
 		b, err := l.find(s, q.from)
 		if err != nil {
 			return ReadResult{}, err
@@ -124,7 +124,7 @@ func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
 	if n == 0 {
 		return ReadResult{NextOffset: q.from}, err
 	}
-	s.hints.keep(slot, next-s.base, pos+int64(n))
+	s.hints.keep(next-s.base, pos+int64(n))
 	return ReadResult{Batches: buf[:n], NextOffset: next}, nil
 }
 

@@ -83,7 +83,9 @@ func (s *segment) fileName(k fileKind) string { return offsetFileName(s.log.path
 // relative is an offset as the indexes store it.
 func (s *segment) relative(offset int64) int64 {
 	r := offset - s.base
-	invariant.Check(r >= 0 && r <= math.MaxInt32, "%s: offset %d does not fit segment %d", s.log.path, offset, s.base)
+	if r < 0 || r > math.MaxInt32 {
+		invariant.Check(false, "%s: offset %d does not fit segment %d", s.log.path, offset, s.base)
+	}
 	return r
 }
 
