@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -114,7 +115,8 @@ type Edge struct {
 	inFlight atomic.Int64 // bytes of bodies being served; <= limits.InFlightBytes
 	streams  atomic.Int64 // open streams; <= limits.Streams
 
-	document document
+	document  document
+	shortcuts []shortcut // complete before the first request
 }
 
 // NewEdge makes an Edge. It does no I/O.
@@ -160,6 +162,38 @@ func (e *Edge) OpenStream() (done func(), err error) {
 		return nil, e.OverLimit("streams", Refuse(Overloaded, "%d streams are open, which is the limit", e.limits.Streams))
 	}
 	return func() { e.streams.Add(-1) }, nil
+}
+
+// shortcut is a route that needs no router: one parameter between two fixed parts of the path.
+type shortcut struct {
+	method, before, after string
+	serve                 func(w http.ResponseWriter, r *http.Request, param string)
+}
+
+// Shortcut lets a hot route pass by the router, which costs it a tenth of its time. The route must be mounted too: the
+// router is what tells all routes. Shortcuts are added before the first request is served.
+func (e *Edge) Shortcut(method, before, after string, serve func(http.ResponseWriter, *http.Request, string)) {
+	e.shortcuts = append(e.shortcuts, shortcut{method, before, after, serve})
+}
+
+// shortcutFor finds the shortcut for a request and its parameter; nil if there is none. A path with encoded parts is the
+// router's to take apart.
+func (e *Edge) shortcutFor(r *http.Request) (s *shortcut, param string) {
+	if r.URL.RawPath != "" {
+		return nil, ""
+	}
+	path := r.URL.Path
+	for i := range e.shortcuts {
+		s := &e.shortcuts[i]
+		end := len(path) - len(s.after)
+		if r.Method != s.method || end <= len(s.before) || path[:len(s.before)] != s.before || path[end:] != s.after {
+			continue
+		}
+		if param := path[len(s.before):end]; strings.IndexByte(param, '/') < 0 {
+			return s, param
+		}
+	}
+	return nil, ""
 }
 
 // OverLimit counts a refusal at a limit, under the limit's name, and returns it.

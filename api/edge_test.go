@@ -326,3 +326,29 @@ func TestFromError(t *testing.T) {
 		require.Equal(t, c.want, api.FromError(c.err).Fault, name)
 	}
 }
+
+// A shortcut serves what the router would have served there, and nothing else.
+func TestShortcut(t *testing.T) {
+	e := newEdge(t, api.Options{})
+	e.Shortcut(http.MethodPost, "/v1/things/", "/parts", func(w http.ResponseWriter, _ *http.Request, thing string) {
+		_, _ = w.Write([]byte("short " + thing))
+	})
+	h := api.NewRouter(e, func(r chi.Router) {
+		r.Post("/v1/things/{thing}/parts", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("long " + api.PathParam(r, "thing")))
+		})
+	})
+	for path, want := range map[string]string{
+		"/v1/things/a/parts": "short a", "/v1/things/a.b/parts?x=1": "short a.b", "/v1/things/a%2Fb/parts": "long a/b",
+		"/v1/things/%2e%2e/parts": "long ..",
+	} {
+		w := serve(h, http.MethodPost, path, "")
+		require.Equal(t, 200, w.Code, path)
+		require.Equal(t, want, w.Body.String(), path)
+	}
+	require.Equal(t, "long ", serve(h, http.MethodPost, "/v1/things//parts", "").Body.String())
+	for _, path := range []string{"/v1/things/parts", "/v1/things/a/b/parts", "/v1/things/a/parts/"} {
+		require.Equal(t, 404, serve(h, http.MethodPost, path, "").Code, path)
+	}
+	require.Equal(t, 405, serve(h, http.MethodPut, "/v1/things/a/parts", "").Code)
+}

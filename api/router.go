@@ -54,6 +54,10 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeByFamily(sw, r, err)
 		return
 	}
+	if s, param := e.shortcutFor(r); s != nil {
+		s.serve(sw, r, param)
+		return
+	}
 	if r.Method == http.MethodHead && headable(r.URL.Path) {
 		get := *r // net/http drops the body of an answer to HEAD by itself
 		get.Method = http.MethodGet

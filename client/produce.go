@@ -72,18 +72,28 @@ func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []Produ
 	return nil
 }
 
+// produceMessage is a request with the memory for one topic and one partition, which is all that most need.
+type produceMessage struct {
+	req       kmsg.ProduceRequest
+	topic     [1]kmsg.ProduceRequestTopic
+	partition [1]kmsg.ProduceRequestTopicPartition
+}
+
 func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
-	req := kmsg.NewPtrProduceRequest()
+	m := &produceMessage{}
+	req := &m.req
+	req.Default()
 	req.Acks = r.Acks
 	req.TimeoutMillis = int32(r.Timeout.Milliseconds())
-	req.Topics = make([]kmsg.ProduceRequestTopic, 0, 1)
+	req.Topics = m.topic[:0]
 	for i := range r.Batches {
 		b := &r.Batches[i]
 		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != b.Topic.Name {
-			req.Topics = append(req.Topics, kmsg.ProduceRequestTopic{
-				Topic: b.Topic.Name, TopicID: b.Topic.ID,
-				Partitions: make([]kmsg.ProduceRequestTopicPartition, 0, len(r.Batches)-i),
-			})
+			t := kmsg.ProduceRequestTopic{Topic: b.Topic.Name, TopicID: b.Topic.ID, Partitions: m.partition[:0]}
+			if len(r.Batches) > 1 {
+				t.Partitions = make([]kmsg.ProduceRequestTopicPartition, 0, len(r.Batches)-i)
+			}
+			req.Topics = append(req.Topics, t)
 		}
 		p := kmsg.ProduceRequestTopicPartition{Partition: b.Partition, Records: b.Bytes}
 		if b.Expected != nil {

@@ -68,6 +68,7 @@ type Sender struct {
 	batches []Batch
 	live    []int // the pieces of the current round
 	answers []ProduceResult
+	told    []BatchResult
 }
 
 // piece is a run of one partition's records that goes into one batch.
@@ -101,6 +102,7 @@ func (s *Sender) Release() {
 	clear(s.pieces)
 	clear(s.batches)
 	clear(s.answers)
+	clear(s.told)
 	s.records, s.partition, s.size = s.records[:0], s.partition[:0], s.size[:0]
 	s.pieces, s.batches, s.answers = s.pieces[:0], s.batches[:0], s.answers[:0]
 	s.client, s.topic, s.arena, s.opts = nil, nil, nil, SendOptions{}
@@ -348,9 +350,10 @@ type BatchResult struct {
 	Err        error // nil, a *KafkaError, or ErrNoAnswer
 }
 
-// Batches tells what became of each batch, by partition and then in order.
+// Batches tells what became of each batch, by partition and then in order. The slice is the Sender's.
 func (s *Sender) Batches() []BatchResult {
-	out := make([]BatchResult, len(s.pieces))
+	out := slices.Grow(s.told[:0], len(s.pieces))[:len(s.pieces)]
+	s.told = out
 	for k := range s.pieces {
 		p := &s.pieces[k]
 		b := BatchResult{

@@ -42,11 +42,13 @@ func New(o Options) *Server {
 	if o.ProduceTimeout <= 0 {
 		o.ProduceTimeout = 30 * time.Second
 	}
-	return &Server{
+	s := &Server{
 		edge: o.Edge, client: o.Client,
 		producer: newProducer(o),
 		consumer: NewConsumer(o.Edge, o.Client),
 	}
+	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
+	return s
 }
 
 // Mount adds the routes of /v1 to r.
@@ -59,7 +61,7 @@ func (s *Server) Mount(r chi.Router) {
 		BaseRouter: r, ErrorHandlerFunc: s.failParameter,
 		Middlewares: []MiddlewareFunc{s.edge.JSONBodies(fail)},
 	})
-	r.Post("/v1/topics/{topic}/records", s.producer.serve)
+	r.Post("/v1/topics/{topic}/records", s.producer.routed)
 	s.consumer.Routes(r)
 }
 

@@ -30,16 +30,23 @@ func newProducer(o Options) *producer {
 type produceJob struct {
 	produceRequest
 	intake
+	whole api.Body
 	text  []byte // the answer
 	clock clock
 }
 
-// serve answers POST /v1/topics/{topic}/records.
-func (p *producer) serve(w http.ResponseWriter, r *http.Request) {
+// routed answers POST /v1/topics/{topic}/records.
+func (p *producer) routed(w http.ResponseWriter, r *http.Request) {
+	p.serve(w, r, api.PathParam(r, "topic"))
+}
+
+// serve is routed for a topic that is known already.
+func (p *producer) serve(w http.ResponseWriter, r *http.Request, topic string) {
 	j, _ := p.jobs.Get().(*produceJob)
 	if j == nil {
 		j = &produceJob{}
 	}
+	j.topic = topic
 	err := p.produce(w, r, j)
 	if err != nil {
 		p.edge.Fail(w, r, err)
@@ -57,15 +64,16 @@ func (p *producer) produce(w http.ResponseWriter, r *http.Request, j *produceJob
 	if err := j.produceRequest.parse(r, p.edge.Now); err != nil {
 		return err
 	}
-	body, err := p.edge.ReadBody(w, r, 0)
-	defer body.Free()
+	var err error
+	j.whole, err = p.edge.ReadBody(w, r, 0)
+	defer j.whole.Free()
 	if err != nil {
 		return err
 	}
 	if j.form == bodyBatches {
-		err = p.storeBatches(r.Context(), j, &body)
+		err = p.storeBatches(r.Context(), j, &j.whole)
 	} else {
-		err = p.storeRecords(r.Context(), j, &body)
+		err = p.storeRecords(r.Context(), j, &j.whole)
 	}
 	if err != nil {
 		return err
@@ -177,8 +185,8 @@ func partialFailure(batches []client.BatchResult) error {
 		all += b.Count
 		if b.Err == nil {
 			stored = true
-			if b.BaseOffset >= 0 {
-				fates[i].BaseOffset = &b.BaseOffset
+			if offset := b.BaseOffset; offset >= 0 { // a copy: the batches are the Sender's
+				fates[i].BaseOffset = &offset
 			}
 			continue
 		}

@@ -79,7 +79,6 @@ func (q *produceRequest) reset() {
 }
 
 func (q *produceRequest) parse(r *http.Request, now func() time.Time) error {
-	q.topic = api.PathParam(r, "topic")
 	q.partition = client.AnyPartition
 	q.acks = client.AcksAll
 	q.timestamp = now().UnixMilli()
