@@ -186,7 +186,8 @@ func (e *Edge) shortcutFor(r *http.Request) (s *shortcut, param string) {
 	for i := range e.shortcuts {
 		s := &e.shortcuts[i]
 		end := len(path) - len(s.after)
-		if r.Method != s.method || end <= len(s.before) || path[:len(s.before)] != s.before || path[end:] != s.after {
+		fits := r.Method == s.method && end > len(s.before) && path[:len(s.before)] == s.before && path[end:] == s.after
+		if !fits {
 			continue
 		}
 		if param := path[len(s.before):end]; strings.IndexByte(param, '/') < 0 {
