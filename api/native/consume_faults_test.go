@@ -192,7 +192,7 @@ func TestReadWaitEndsOnStop(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(e.get("/metrics", "").body, "streams 1")
 	}, 5*time.Second, time.Millisecond)
-	go n.Stop()
+	n.Stop()
 	r := <-got
 	require.Equal(t, http.StatusOK, r.status, r.body)
 	require.Contains(t, r.body, `{"records":[],"next":"0~`)
