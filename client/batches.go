@@ -23,6 +23,9 @@ func (c *Client) SendBatches(ctx context.Context, topic *Topic, partition int32,
 		if err := s.checkSequence(ctx); err != nil {
 			return nil, err
 		}
+		if err := batches[0].Verify(); err != nil { // its new checksum must not hide a damage
+			return nil, newFault(kerr.CorruptMessage, err.Error(), topic.Name, partition)
+		}
 		batches[0].SetProducer(ktag.NamedProducerID(np.Name), np.Epoch, np.Seq)
 	}
 	out := make([]BatchResult, len(batches))

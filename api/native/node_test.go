@@ -159,8 +159,29 @@ func TestNodeRefusesBadRecords(t *testing.T) {
 	damaged := record.Batch(rawBatch("a"))
 	damaged.SetBaseOffset(0)
 	damaged[len(damaged)-1] ^= 1
-	e.problem(e.post(path+"?partition=0", rawType, string(damaged)), 400, "MALFORMED_BODY")
+	e.problem(e.post(path+"?partition=0", rawType, string(damaged)), 400, "CORRUPT_MESSAGE")
 	require.Empty(t, e.values("t", 0))
+}
+
+// The producer of a batch that was read from a log has no say where the batch is stored anew.
+func TestNodeTakesBatchesOfOtherProducers(t *testing.T) {
+	e := onNode(t)
+	b := record.Batch(rawBatch("a"))
+	b.SetProducer(7, 0, 0)
+	for range 3 {
+		p := e.stored(e.post(path+"?partition=0", rawType, string(b)))
+		require.False(t, p.Offsets[0].Duplicate)
+	}
+	require.Equal(t, []string{"a", "a", "a"}, e.values("t", 0))
+	b[len(b)-1] ^= 1
+	e.problem(e.post(path+"?partition=0", rawType, string(b)), 400, "MALFORMED_BODY")
+	damaged := record.Batch(rawBatch("b"))
+	damaged[len(damaged)-1] ^= 1
+	e.problem(e.post(path+"?partition=0", rawType, string(damaged), triple(0, 0)...), 400, "CORRUPT_MESSAGE")
+	for i := range 2 { // the triple is for raw batches too
+		p := e.stored(e.post(path+"?partition=0", rawType, string(rawBatch("b")), triple(0, 0)...))
+		require.Equal(t, i == 1, p.Offsets[0].Duplicate)
+	}
 }
 
 // A request may be larger than max.message.bytes as long as its records are not.

@@ -253,8 +253,9 @@ func (p *producer) storeBatches(ctx context.Context, j *produceJob, body *api.Bo
 	return j.tell(results)
 }
 
-// splitBatches finds the batches of a body. What was read from a log has offsets, which the new leader
-// gives anew.
+// splitBatches finds the batches of a body. What was read from a log has offsets, which the new leader gives anew, and
+// may have a producer, whose sequence means nothing here: kept, it would make another's batch a duplicate. A single
+// batch that stays as it is is checked by the leader alone.
 func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 	if len(body) == 0 {
 		return nil, api.Refuse(api.MalformedBody, "the body is empty, but a record batch is wanted")
@@ -263,7 +264,7 @@ func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 	count := 0
 	for rest := body; len(rest) > 0; {
 		b, next, err := record.Next(rest)
-		if err == nil {
+		if err == nil && (len(b) < len(body) || b.ProducerID() >= 0) {
 			err = b.Verify()
 		}
 		if err != nil {
@@ -273,6 +274,9 @@ func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 			return nil, tooManyRecords(e)
 		}
 		b.SetBaseOffset(0)
+		if b.ProducerID() >= 0 {
+			b.SetProducer(-1, -1, -1)
+		}
 		out = append(out, b)
 		rest = next
 	}

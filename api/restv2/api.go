@@ -40,9 +40,13 @@ func New(e *api.Edge, c *client.Client, o Options) *API {
 	if o.AckTimeout == 0 {
 		o.AckTimeout = 30 * time.Second
 	}
-	return &API{
+	a := &API{
 		edge: e, client: c, opts: o, contentType: []string{genericType}, idle: make(chan *produce, idleProduces),
 	}
+	e.Shortcut(http.MethodPost, "/topics/", "", func(w http.ResponseWriter, r *http.Request, topic string) {
+		a.produce(w, r, destination{topic, client.AnyPartition})
+	})
+	return a
 }
 
 // Mount adds the API's routes to r.

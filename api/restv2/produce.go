@@ -50,7 +50,7 @@ func (a *API) release(p *produce) {
 }
 
 func (a *API) produceToTopic(w http.ResponseWriter, r *http.Request) {
-	a.produce(w, r, client.AnyPartition)
+	a.produce(w, r, destination{api.PathParam(r, "topic"), client.AnyPartition})
 }
 
 func (a *API) produceToPartition(w http.ResponseWriter, r *http.Request) {
@@ -62,12 +62,12 @@ func (a *API) produceToPartition(w http.ResponseWriter, r *http.Request) {
 	case partition < 0:
 		a.fail(w, r, errPartitionNotFound)
 	default:
-		a.produce(w, r, int32(partition))
+		a.produce(w, r, destination{api.PathParam(r, "topic"), int32(partition)})
 	}
 }
 
-// produce answers a produce request; partition takes the records that name none.
-func (a *API) produce(w http.ResponseWriter, r *http.Request, partition int32) {
+// produce answers a produce request; to's partition takes the records that name none.
+func (a *API) produce(w http.ResponseWriter, r *http.Request, to destination) {
 	f, err := formatOf(r.Header.Get("Content-Type"))
 	if err == nil {
 		err = acceptable(r)
@@ -90,7 +90,7 @@ func (a *API) produce(w http.ResponseWriter, r *http.Request, partition int32) {
 		a.fail(w, r, err)
 		return
 	}
-	status := a.store(r.Context(), p, destination{api.PathParam(r, "topic"), partition}, &body)
+	status := a.store(r.Context(), p, to, &body)
 	h := w.Header()
 	h["Content-Type"] = a.contentType
 	if len(p.out) > 1024 { // below, net/http counts by itself
