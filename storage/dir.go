@@ -352,17 +352,19 @@ func (l *Log) make() error {
 	return nil
 }
 
-// writeTopicID writes partition.metadata. It is synced together with the log's first data.
+// writeTopicID writes partition.metadata. It is synced together with the log's first data; a file
+// that a crash before that leaves without content names no topic.
 func (l *Log) writeTopicID() error {
-	name := l.path + "/" + partitionMetadataFile
-	if err := writeTmp(l.dir.fs, name, encodePartitionMetadata(l.name.TopicID), syncLater); err != nil {
+	f, err := l.dir.fs.Open(l.path+"/"+partitionMetadataFile, OpenWrite|OpenCreate|OpenTruncate)
+	if err != nil {
 		return err
 	}
+	_, err = f.WriteAt(encodePartitionMetadata(l.name.TopicID), 0)
 	l.mu.Lock()
 	l.names++
 	l.newFolder = true
 	l.mu.Unlock()
-	return l.dir.fs.Rename(name+tmpSuffix, name)
+	return errors.Join(err, f.Close())
 }
 
 // OpenLog opens a log that is on disk, recovering it if the last stop was not clean. After a clean

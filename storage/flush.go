@@ -68,10 +68,19 @@ func (d *Dir) openLogs() (logs []*Log) {
 	return logs
 }
 
+// maxFlushed bounds how many logs are flushed at a time, since their index files are open meanwhile.
+const maxFlushed = 256
+
 // flush writes and syncs what the logs hold in memory beside their batches, and moves their recovery
 // points. A log where that fails goes offline; one for which there is no room stays as it is. The
 // flushing lock is held.
 func (d *Dir) flush(logs []*Log, mode flushMode) {
+	for some := range slices.Chunk(logs, maxFlushed) {
+		d.flushSome(some, mode)
+	}
+}
+
+func (d *Dir) flushSome(logs []*Log, mode flushMode) {
 	jobs := make([]*flushJob, 0, len(logs))
 	for _, l := range logs {
 		if j := l.stage(mode); j != nil {

@@ -112,6 +112,9 @@ func (w *walker) corrupt(err error) error {
 
 // isCorrupt says whether an error tells of bad bytes rather than of a failed read.
 func isCorrupt(err error) bool {
+	if err == nil {
+		return false
+	}
 	var c *CorruptionError
 	return errors.As(err, &c)
 }
