@@ -575,6 +575,7 @@ func TestProduceCancelled(t *testing.T) {
 		_, err = w.Write([]byte("x"))
 		require.NoError(t, err)
 		cancel()
+		w.CloseWithError(context.Canceled) // the transport waits for its read of the body
 		require.Error(t, <-done)
 	}
 	require.Eventually(t, func() bool {
