@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -283,6 +284,10 @@ func TestBaseURL(t *testing.T) {
 	require.Equal(t, "http://host:1234", plain.BaseURL(request("192.0.2.1:5", forwarded...)), "not a trusted peer")
 	require.Equal(t, "https://public.example", plain.BaseURL(request("10.1.2.3:5", forwarded...)))
 	require.Equal(t, "https://public.example", plain.BaseURL(request("[::ffff:10.1.2.3]:5", forwarded...)))
+	old := request("192.0.2.1:5")
+	old.Host = ""
+	local := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8082})
+	require.Equal(t, "http://127.0.0.1:8082", plain.BaseURL(old.WithContext(local)))
 	advertised := newEdge(t, api.Options{AdvertisedURLs: []string{"https://a:1", "http://b:2/"}})
 	require.Equal(t, "http://b:2", advertised.BaseURL(request("192.0.2.1:5")))
 }

@@ -27,6 +27,11 @@ func (e *Edge) BaseURL(r *http.Request) string {
 			return strings.TrimSuffix(u, "/")
 		}
 	}
+	if host == "" { // HTTP/1.0 may leave it out
+		if a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+			host = a.String()
+		}
+	}
 	return scheme + "://" + host
 }
 
