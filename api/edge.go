@@ -176,8 +176,8 @@ func (e *Edge) Shortcut(method, before, after string, serve func(http.ResponseWr
 	e.shortcuts = append(e.shortcuts, shortcut{method, before, after, serve})
 }
 
-// shortcutFor finds the shortcut for a request and its parameter; nil if there is none. A path with encoded parts is the
-// router's to take apart.
+// shortcutFor finds the shortcut for a request and its parameter; nil if there is none. A path with encoded parts is
+// left to the router.
 func (e *Edge) shortcutFor(r *http.Request) (s *shortcut, param string) {
 	if r.URL.RawPath != "" {
 		return nil, ""
