@@ -2,11 +2,9 @@ package client
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -50,8 +48,8 @@ func (c *Client) CreateTopic(ctx context.Context, t NewTopic) (CreatedTopic, err
 	req.TimeoutMillis = c.adminMillis()
 	req.ValidateOnly = bool(t.Mode)
 	req.Topics = append(req.Topics, newTopicRequest(t))
-	c.Forget(t.Name)
 	resp, err := call(ctx, "create topic "+t.Name, req.RequestWith, c.requestor)
+	c.Forget(t.Name)
 	if err != nil {
 		return CreatedTopic{}, err
 	}
@@ -64,8 +62,6 @@ func (c *Client) CreateTopic(ctx context.Context, t NewTopic) (CreatedTopic, err
 	}
 	return CreatedTopic{}, noAnswer("create topic "+t.Name, errMissing)
 }
-
-var errMissing = errors.New("the answer does not name it")
 
 func newTopicRequest(t NewTopic) kmsg.CreateTopicsRequestTopic {
 	rt := kmsg.NewCreateTopicsRequestTopic()
@@ -133,56 +129,4 @@ func (c *Client) CreatePartitions(ctx context.Context, name string, count int32,
 		}
 	}
 	return noAnswer("partitions of topic "+name, errMissing)
-}
-
-// ActiveProducer is what a partition remembers of one producer.
-type ActiveProducer struct {
-	Partition    int32
-	ProducerID   int64
-	Epoch        int32
-	LastSequence int32 // -1 if none
-}
-
-// Producers lists what the given partitions remember of their producers.
-func (c *Client) Producers(ctx context.Context, topic *Topic, partitions []int32) ([]ActiveProducer, error) {
-	return c.producers(ctx, topic, partitions, func(*kmsg.DescribeProducersRequest) {})
-}
-
-func (c *Client) producers(ctx context.Context, topic *Topic, partitions []int32,
-	narrow func(*kmsg.DescribeProducersRequest)) ([]ActiveProducer, error) {
-	req := kmsg.NewPtrDescribeProducersRequest()
-	t := kmsg.NewDescribeProducersRequestTopic()
-	t.Topic, t.Partitions = topic.Name, partitions
-	req.Topics = append(req.Topics, t)
-	narrow(req)
-	resp, err := call(ctx, "producers of "+topic.Name, req.RequestWith, c.requestor)
-	if err != nil {
-		return nil, err
-	}
-	var out []ActiveProducer
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			p := &resp.Topics[i].Partitions[j]
-			if err := fault(p.ErrorCode, p.ErrorMessage, topic.Name, p.Partition); err != nil {
-				c.forgetOn(err, topic.Name)
-				return nil, err
-			}
-			for _, a := range p.ActiveProducers {
-				out = append(out, ActiveProducer{p.Partition, a.ProducerID, a.ProducerEpoch, a.LastSequence})
-			}
-		}
-	}
-	return out, nil
-}
-
-// partitionRange says which partitions a topic has.
-func partitionRange(t *Topic, p int32) string {
-	switch n := len(t.Partitions); n {
-	case 0:
-		return "topic " + t.Name + " has no partitions"
-	case 1:
-		return "topic " + t.Name + " has partition 0 only"
-	default:
-		return Fault(kerr.UnknownTopicOrPartition, "topic %s has partitions 0 to %d, not %d", t.Name, n-1, p).Message
-	}
 }

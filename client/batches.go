@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"millrace/internal/invariant"
 	"millrace/internal/ktag"
 	"millrace/record"
 )
@@ -18,9 +19,10 @@ func (c *Client) SendBatches(ctx context.Context, topic *Topic, partition int32,
 	if err := topic.Has(partition); err != nil {
 		return nil, err
 	}
-	if np := o.Producer; np != nil && len(batches) == 1 {
-		s := Sender{client: c, topic: topic, opts: o, pieces: []piece{{partition: partition}}}
-		if err := s.checkSequence(ctx); err != nil {
+	one := o.Producer != nil || o.Expected != nil
+	invariant.Check(!one || len(batches) == 1, "%d batches for a sequence or an expected offset", len(batches))
+	if np := o.Producer; np != nil {
+		if err := c.checkSequence(ctx, topic, partition, np); err != nil {
 			return nil, err
 		}
 		if err := batches[0].Verify(); err != nil { // its new checksum must not hide a damage

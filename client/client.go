@@ -87,3 +87,17 @@ func call[T any](ctx context.Context, what string, with func(context.Context, km
 	}
 	return resp, nil
 }
+
+// find is the part of an answer that is about one partition, nil if there is none. Mostly it stands where the
+// request named the partition, at place i.
+func find[P any](parts []P, i int, partition int32, number func(*P) int32) *P {
+	if i < len(parts) && number(&parts[i]) == partition {
+		return &parts[i]
+	}
+	for j := range parts {
+		if number(&parts[j]) == partition {
+			return &parts[j]
+		}
+	}
+	return nil
+}

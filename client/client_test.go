@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/client"
+	"millrace/internal/ktag"
 	"millrace/record"
 )
 
@@ -264,4 +265,56 @@ func TestFetchAndOffsets(t *testing.T) {
 		[]client.OffsetQuery{{Partition: 1, Timestamp: client.Earliest}}, client.ReadUncommitted)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, offsets[0].Offset)
+}
+
+func TestBounds(t *testing.T) {
+	e := newEnv(t, 1)
+	topic := e.topic("t", client.Refuse)
+	s := e.client.NewSender(topic, nil, 1, client.SendOptions{Acks: client.AcksAll})
+	defer s.Release()
+	for range 3 {
+		require.NoError(t, s.Add(record.Record{Value: []byte("v"), Timestamp: 1000}, 0))
+	}
+	require.NoError(t, s.Send(t.Context()))
+	_, err := e.client.DeleteRecords(t.Context(), topic, []client.BeforeOffset{{Partition: 0, Offset: 2}})
+	require.NoError(t, err)
+	start, end, err := e.client.Bounds(t.Context(), topic, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, start)
+	require.EqualValues(t, 3, end)
+	_, _, err = e.client.Bounds(t.Context(), topic, 1)
+	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
+}
+
+// A cluster may know topics by name alone, and answer in another order than it was asked.
+func TestProduceAnswersWithoutTopicIDs(t *testing.T) {
+	e := newEnv(t, 1)
+	e.reply = func(r kmsg.Request) (kmsg.Response, error) {
+		resp := r.ResponseKind().(*kmsg.ProduceResponse)
+		for i, name := range []string{"b", "a"} {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.BaseOffset = int64(i)
+			if name == "b" {
+				p.ErrorCode = kerr.KafkaStorageError.Code
+				ktag.SetNotWritten(&p.UnknownTags)
+			}
+			resp.Topics = append(resp.Topics, kmsg.ProduceResponseTopic{
+				Topic: name, Partitions: []kmsg.ProduceResponseTopicPartition{p},
+			})
+		}
+		return resp, nil
+	}
+	batch := func(name string) client.Batch {
+		return client.Batch{Topic: &client.Topic{Name: name, Partitions: make([]client.Partition, 1)}}
+	}
+	results, err := e.client.Produce(t.Context(), client.ProduceRequest{
+		Acks: client.AcksAll, Batches: []client.Batch{batch("a"), batch("b"), batch("c")},
+	})
+	require.NoError(t, err)
+	require.NoError(t, results[0].Err)
+	require.EqualValues(t, 1, results[0].BaseOffset)
+	var k *client.KafkaError
+	require.ErrorAs(t, results[1].Err, &k)
+	require.True(t, k.NotWritten)
+	require.ErrorIs(t, results[2].Err, client.ErrNoAnswer)
 }

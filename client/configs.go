@@ -78,7 +78,7 @@ type ConfigSynonym struct {
 type ResourceConfigs struct {
 	Resource Resource
 	Configs  []Config
-	Err      error // nil or a *KafkaError
+	Err      error // nil, a *KafkaError, or ErrNoAnswer
 }
 
 // DescribeConfigs reads settings with source, synonyms and documentation. Without names it reads all.
@@ -100,14 +100,17 @@ func (c *Client) DescribeConfigs(ctx context.Context, resources []Resource, name
 	if err != nil {
 		return nil, err
 	}
+	answers := make(map[Resource]*kmsg.DescribeConfigsResponseResource, len(resp.Resources))
+	for i := range resp.Resources {
+		rr := &resp.Resources[i]
+		answers[Resource{ResourceType(rr.ResourceType), rr.ResourceName}] = rr
+	}
 	out := make([]ResourceConfigs, len(resources))
 	for i, r := range resources {
-		out[i] = ResourceConfigs{Resource: r, Err: noAnswer("configs of "+r.Name, errMissing)}
-		for j := range resp.Resources {
-			rr := &resp.Resources[j]
-			if rr.ResourceName == r.Name && rr.ResourceType == kmsg.ConfigResourceType(r.Type) {
-				out[i] = resourceConfigs(r, rr)
-			}
+		if rr := answers[r]; rr != nil {
+			out[i] = resourceConfigs(r, rr)
+		} else {
+			out[i] = ResourceConfigs{Resource: r, Err: noAnswer("configs of "+r.Name, errMissing)}
 		}
 	}
 	return out, nil
@@ -165,7 +168,7 @@ type ResourceChanges struct {
 	Changes  []ConfigChange
 }
 
-// AlterConfigs changes settings. The errors, nil or *KafkaError, are in the order of the resources,
+// AlterConfigs changes settings. The errors (a *KafkaError or ErrNoAnswer) are in the order of the resources,
 // which are independent of each other.
 func (c *Client) AlterConfigs(ctx context.Context, resources []ResourceChanges, mode Mode) ([]error, error) {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
@@ -180,21 +183,24 @@ func (c *Client) AlterConfigs(ctx context.Context, resources []ResourceChanges, 
 			rr.Configs = append(rr.Configs, k)
 		}
 		req.Resources = append(req.Resources, rr)
-		c.Forget(r.Resource.topic())
 	}
 	resp, err := call(ctx, "alter configs", req.RequestWith, c.requestor)
 	if err != nil {
 		return nil, err
 	}
+	answers := make(map[Resource]error, len(resp.Resources))
+	for i := range resp.Resources {
+		rr := &resp.Resources[i]
+		r := Resource{ResourceType(rr.ResourceType), rr.ResourceName}
+		answers[r] = explainMissing(fault(rr.ErrorCode, rr.ErrorMessage, r.topic(), -1))
+	}
 	out := make([]error, len(resources))
 	for i, r := range resources {
-		out[i] = noAnswer("configs of "+r.Resource.Name, errMissing)
-		for j := range resp.Resources {
-			rr := &resp.Resources[j]
-			if rr.ResourceName == r.Resource.Name && rr.ResourceType == kmsg.ConfigResourceType(r.Resource.Type) {
-				out[i] = explainMissing(fault(rr.ErrorCode, rr.ErrorMessage, r.Resource.topic(), -1))
-			}
+		err, answered := answers[r.Resource]
+		if !answered {
+			err = noAnswer("configs of "+r.Resource.Name, errMissing)
 		}
+		out[i] = err
 	}
 	return out, nil
 }

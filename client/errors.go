@@ -11,6 +11,9 @@ import (
 // ErrNoAnswer marks a request that the cluster did not answer: it may or may not have taken effect.
 var ErrNoAnswer = errors.New("the cluster gave no answer")
 
+// errMissing is why there is no answer when one came that leaves out what was asked about.
+var errMissing = errors.New("the answer does not name it")
+
 // KafkaError is an error code that the cluster answered with, and where it was said.
 type KafkaError struct {
 	// Err is the code; errors.Is and errors.As reach it.
@@ -27,6 +30,8 @@ type KafkaError struct {
 	CurrentEpoch int16
 	// ActualOffset is the log end offset after a failed conditional append, else -1.
 	ActualOffset int64
+	// NotWritten says that a batch was not written although the code leaves that open: the disk is full.
+	NotWritten bool
 	// Records are the faults of single records of a refused batch.
 	Records []RecordFault
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -29,7 +28,7 @@ type FetchPartition struct {
 
 // FetchResult is the answer for one partition. Batches are whole record batches, the last one possibly
 // cut, and begin with the batch that holds the asked offset. The memory belongs to the request's arena,
-// if ctx carries one, and must not be changed.
+// if ctx carries one, and must not be changed. The offsets are -1 where the answer leaves the partition out.
 type FetchResult struct {
 	Partition        int32
 	Batches          []byte
@@ -94,7 +93,7 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 	out := make([]FetchResult, len(r.Partitions))
 	found := 0
 	for i := range out {
-		p := findFetched(resp, r.Topic, r.Partitions[i].Partition)
+		p := findFetched(resp, r.Topic, i, r.Partitions[i].Partition)
 		if p == nil {
 			out[i] = FetchResult{
 				Partition: r.Partitions[i].Partition, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1,
@@ -112,21 +111,15 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 		}
 	}
 	if found == 0 && len(out) > 0 {
-		return nil, noAnswer("fetch from "+r.Topic.Name, fmt.Errorf("the answer names no partition"))
+		return nil, noAnswer("fetch from "+r.Topic.Name, errMissing)
 	}
 	return out, nil
 }
 
-func findFetched(resp *kmsg.FetchResponse, topic *Topic, partition int32) *kmsg.FetchResponseTopicPartition {
-	for i := range resp.Topics {
-		t := &resp.Topics[i]
-		if t.Topic != topic.Name && t.TopicID != topic.ID {
-			continue
-		}
-		for j := range t.Partitions {
-			if t.Partitions[j].Partition == partition {
-				return &t.Partitions[j]
-			}
+func findFetched(resp *kmsg.FetchResponse, topic *Topic, i int, partition int32) *kmsg.FetchResponseTopicPartition {
+	for j := range resp.Topics {
+		if t := &resp.Topics[j]; topic.is(t.Topic, t.TopicID) {
+			return find(t.Partitions, i, partition, func(p *kmsg.FetchResponseTopicPartition) int32 { return p.Partition })
 		}
 	}
 	return nil

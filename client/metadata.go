@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/record"
 )
 
 // maxCachedTopics bounds the metadata cache; past it the cache starts anew.
@@ -22,7 +25,7 @@ type Topic struct {
 	Internal   bool
 	Partitions []Partition // ordered by number, which is the index
 
-	placement *placement
+	sticky *record.Sticky // places records without a key; the same in all renewals of the metadata
 }
 
 // Partition is the metadata of one partition.
@@ -39,9 +42,24 @@ func (t *Topic) Has(p int32) error {
 	if p >= 0 && int(p) < len(t.Partitions) {
 		return nil
 	}
-	f := newFault(kerr.UnknownTopicOrPartition, "", t.Name, p)
-	f.Message = partitionRange(t, p)
-	return f
+	var message string
+	switch n := len(t.Partitions); n {
+	case 0:
+		message = fmt.Sprintf("topic %s has no partitions", t.Name)
+	case 1:
+		message = fmt.Sprintf("topic %s has partition 0 only", t.Name)
+	default:
+		message = fmt.Sprintf("topic %s has partitions 0 to %d, not %d", t.Name, n-1, p)
+	}
+	return newFault(kerr.UnknownTopicOrPartition, message, t.Name, p)
+}
+
+// is says whether an answer that names topics by name, by id or by both is about t.
+func (t *Topic) is(name string, id [16]byte) bool {
+	if name != "" {
+		return name == t.Name
+	}
+	return id == t.ID
 }
 
 // Cluster is who the cluster is and which brokers it has.
@@ -72,8 +90,9 @@ type cachedCluster struct {
 	asked   time.Time
 }
 
-// Topic returns the metadata of the topic, at most MetadataTTL old. With Create an unknown topic is
-// created if the cluster allows that; otherwise it is UNKNOWN_TOPIC_OR_PARTITION.
+// Topic returns the metadata of the topic, at most MetadataTTL old; while one caller asks again, the others
+// go on with what is there. With Create an unknown topic is created if the cluster allows that; otherwise
+// it is UNKNOWN_TOPIC_OR_PARTITION.
 func (c *Client) Topic(ctx context.Context, name string, missing Missing) (*Topic, error) {
 	v, ok := c.topics.Load(name)
 	if !ok {
@@ -166,17 +185,17 @@ func explainMissing(err error) error {
 	return err
 }
 
-// keep caches t in place of what was there; the placement state of keyless records lives on.
+// keep caches t in place of what was there.
 func (c *Client) keep(t *Topic) {
 	now := c.now().UnixNano()
 	fresh := &cachedTopic{}
-	t.placement = newPlacement(c.newRand())
+	t.sticky = record.NewSticky(c.newRand())
 	fresh.topic.Store(t)
 	fresh.asked.Store(now)
 	v, loaded := c.topics.LoadOrStore(t.Name, fresh)
 	if loaded {
 		e := v.(*cachedTopic)
-		t.placement = e.topic.Load().placement
+		t.sticky = e.topic.Load().sticky
 		e.topic.Store(t)
 		e.asked.Store(now)
 		return

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -26,7 +25,7 @@ type OffsetResult struct {
 	Offset      int64
 	Timestamp   int64 // of the record found, -1 for Latest and Earliest
 	LeaderEpoch int32
-	Err         error // nil or a *KafkaError
+	Err         error // nil, a *KafkaError, or ErrNoAnswer
 }
 
 // ListOffsets looks offsets up. The results are in the order of the queries.
@@ -50,7 +49,7 @@ func (c *Client) ListOffsets(ctx context.Context, topic *Topic, queries []Offset
 	}
 	out := make([]OffsetResult, len(queries))
 	for i, q := range queries {
-		out[i] = offsetResult(resp, topic.Name, q.Partition)
+		out[i] = offsetResult(resp, i, topic.Name, q.Partition)
 		if out[i].Err != nil {
 			c.forgetOn(out[i].Err, topic.Name)
 		}
@@ -66,27 +65,46 @@ const (
 	ReadCommitted   Isolation = 1
 )
 
-func offsetResult(resp *kmsg.ListOffsetsResponse, topic string, partition int32) OffsetResult {
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			p := &resp.Topics[i].Partitions[j]
-			if resp.Topics[i].Topic == topic && p.Partition == partition {
-				return OffsetResult{
-					Partition: partition, Offset: p.Offset, Timestamp: p.Timestamp, LeaderEpoch: p.LeaderEpoch,
-					Err: fault(p.ErrorCode, nil, topic, partition),
-				}
+func offsetResult(resp *kmsg.ListOffsetsResponse, i int, topic string, partition int32) OffsetResult {
+	for j := range resp.Topics {
+		t := &resp.Topics[j]
+		if t.Topic != topic {
+			continue
+		}
+		number := func(p *kmsg.ListOffsetsResponseTopicPartition) int32 { return p.Partition }
+		if p := find(t.Partitions, i, partition, number); p != nil {
+			return OffsetResult{
+				Partition: partition, Offset: p.Offset, Timestamp: p.Timestamp, LeaderEpoch: p.LeaderEpoch,
+				Err: fault(p.ErrorCode, nil, topic, partition),
 			}
 		}
 	}
 	return OffsetResult{Partition: partition, Offset: -1, Timestamp: -1, LeaderEpoch: -1,
-		Err: newFault(kerr.UnknownServerError, "the answer does not name the partition", topic, partition)}
+		Err: noAnswer("offsets of "+topic, errMissing)}
+}
+
+// Bounds are the offsets between which a partition can be read: from the log start offset up to, but not
+// including, the high watermark.
+func (c *Client) Bounds(ctx context.Context, topic *Topic, partition int32) (start, end int64, err error) {
+	var bounds [2]int64
+	for i, special := range [...]int64{Earliest, Latest} { // a request may ask about a partition once
+		found, err := c.ListOffsets(ctx, topic, []OffsetQuery{{partition, special}}, ReadUncommitted)
+		if err == nil {
+			err = found[0].Err
+		}
+		if err != nil {
+			return -1, -1, err
+		}
+		bounds[i] = found[0].Offset
+	}
+	return bounds[0], bounds[1], nil
 }
 
 // DeletedRecords is the outcome of DeleteRecords for one partition.
 type DeletedRecords struct {
 	Partition      int32
 	LogStartOffset int64
-	Err            error // nil or a *KafkaError
+	Err            error // nil, a *KafkaError, or ErrNoAnswer
 }
 
 // BeforeOffset says where a partition's log shall start; -1 is the high watermark.
@@ -113,20 +131,21 @@ func (c *Client) DeleteRecords(ctx context.Context, topic *Topic, before []Befor
 	}
 	out := make([]DeletedRecords, len(before))
 	for i, b := range before {
-		out[i] = deletedRecords(resp, topic.Name, b.Partition)
+		out[i] = deletedRecords(resp, i, topic.Name, b.Partition)
 	}
 	return out, nil
 }
 
-func deletedRecords(resp *kmsg.DeleteRecordsResponse, topic string, partition int32) DeletedRecords {
-	for i := range resp.Topics {
-		for j := range resp.Topics[i].Partitions {
-			p := &resp.Topics[i].Partitions[j]
-			if resp.Topics[i].Topic == topic && p.Partition == partition {
-				return DeletedRecords{partition, p.LowWatermark, fault(p.ErrorCode, nil, topic, partition)}
-			}
+func deletedRecords(resp *kmsg.DeleteRecordsResponse, i int, topic string, partition int32) DeletedRecords {
+	for j := range resp.Topics {
+		t := &resp.Topics[j]
+		if t.Topic != topic {
+			continue
+		}
+		number := func(p *kmsg.DeleteRecordsResponseTopicPartition) int32 { return p.Partition }
+		if p := find(t.Partitions, i, partition, number); p != nil {
+			return DeletedRecords{partition, p.LowWatermark, fault(p.ErrorCode, nil, topic, partition)}
 		}
 	}
-	return DeletedRecords{partition, -1,
-		newFault(kerr.UnknownServerError, "the answer does not name the partition", topic, partition)}
+	return DeletedRecords{partition, -1, noAnswer("delete records of "+topic, errMissing)}
 }

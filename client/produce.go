@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,7 +43,7 @@ type ProduceResult struct {
 	AppendTime     int64
 	LogStartOffset int64
 	Duplicate      bool  // an earlier request wrote it; this one wrote nothing
-	Err            error // nil or a *KafkaError
+	Err            error // nil, a *KafkaError, or ErrNoAnswer
 }
 
 // Produce sends batches. The results are in the order of the request's batches. An error means that no
@@ -61,9 +60,13 @@ func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []Produ
 	}
 	for i := range r.Batches {
 		b := &r.Batches[i]
-		out[i] = produceResult(resp, b)
-		if out[i].Err == errUnnamed && r.Acks == AcksNone {
-			out[i].Err = nil // a foreign broker sends no answer to acks=0
+		out[i] = ProduceResult{
+			Topic: b.Topic.Name, Partition: b.Partition, BaseOffset: -1, AppendTime: -1, LogStartOffset: -1,
+		}
+		if p := findProduced(resp, i, b); p != nil {
+			out[i].take(p, b)
+		} else if r.Acks != AcksNone { // to which a foreign broker sends no answer
+			out[i].Err = noAnswer("produce", errMissing)
 		}
 		if out[i].Err != nil {
 			c.forgetOn(out[i].Err, b.Topic.Name)
@@ -108,41 +111,29 @@ func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
 	return req
 }
 
-var errUnnamed = errors.New("the answer does not name the partition")
-
-func produceResult(resp *kmsg.ProduceResponse, b *Batch) ProduceResult {
-	out := ProduceResult{
-		Topic: b.Topic.Name, Partition: b.Partition, BaseOffset: -1, AppendTime: -1, LogStartOffset: -1,
-		Err: errUnnamed,
+// take takes in what the answer says of a batch.
+func (r *ProduceResult) take(p *kmsg.ProduceResponseTopicPartition, b *Batch) {
+	if r.Err = produceFault(p, b); r.Err != nil {
+		return
 	}
-	p := findProduced(resp, b)
-	if p == nil {
-		return out
-	}
-	out.Err = produceFault(p, b)
-	if out.Err != nil {
-		return out
-	}
-	out.BaseOffset, out.AppendTime, out.LogStartOffset = p.BaseOffset, p.LogAppendTime, p.LogStartOffset
+	r.BaseOffset, r.AppendTime, r.LogStartOffset = p.BaseOffset, p.LogAppendTime, p.LogStartOffset
 	if ktag.Duplicate(&p.UnknownTags) {
-		out.Duplicate = true
+		r.Duplicate = true
 		if at, ok := ktag.AppendTime(&p.UnknownTags); ok {
-			out.AppendTime = at
+			r.AppendTime = at
 		}
 	}
-	return out
 }
 
-func findProduced(resp *kmsg.ProduceResponse, b *Batch) *kmsg.ProduceResponseTopicPartition {
-	for i := range resp.Topics {
-		t := &resp.Topics[i]
-		if t.Topic != b.Topic.Name && t.TopicID != b.Topic.ID {
+func findProduced(resp *kmsg.ProduceResponse, i int, b *Batch) *kmsg.ProduceResponseTopicPartition {
+	for j := range resp.Topics {
+		t := &resp.Topics[j]
+		if !b.Topic.is(t.Topic, t.TopicID) {
 			continue
 		}
-		for j := range t.Partitions {
-			if t.Partitions[j].Partition == b.Partition {
-				return &t.Partitions[j]
-			}
+		number := func(p *kmsg.ProduceResponseTopicPartition) int32 { return p.Partition }
+		if p := find(t.Partitions, i, b.Partition, number); p != nil {
+			return p
 		}
 	}
 	return nil
@@ -163,6 +154,7 @@ func produceFault(p *kmsg.ProduceResponseTopicPartition, b *Batch) error {
 	if v, ok := ktag.CurrentEpoch(&p.UnknownTags); ok {
 		f.CurrentEpoch = v
 	}
+	f.NotWritten = ktag.NotWritten(&p.UnknownTags)
 	for _, r := range p.ErrorRecords {
 		rf := RecordFault{Index: r.RelativeOffset}
 		if r.ErrorMessage != nil {

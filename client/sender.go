@@ -139,23 +139,31 @@ func (s *Sender) place(r *record.Record) int32 {
 	case s.opts.Producer != nil:
 		s.keyless = record.KeyPartition([]byte(s.opts.Producer.Name), n)
 	default:
-		s.keyless = s.topic.placement.next(s.topic, s.hint)
+		s.keyless = s.topic.placeKeyless(s.hint)
 	}
 	return s.keyless
 }
 
-// Partitions is how many partitions the records go to. It may be called before Send.
-func (s *Sender) Partitions() int {
-	n := 0
-	for i, p := range s.partition {
-		if !slices.Contains(s.partition[:i], p) {
-			n++
-			if n > 1 && s.opts.Expected != nil {
-				break // more than one is all that matters
-			}
+// placeKeyless is the partition for bytes more bytes of records without a key. A partition without a leader
+// is passed over while another one has a leader.
+func (t *Topic) placeKeyless(bytes int) int32 {
+	n := int32(len(t.Partitions))
+	first := t.sticky.Partition(n, bytes)
+	for i := range n {
+		if p := (first + i) % n; t.Partitions[p].Leader >= 0 {
+			return p
 		}
 	}
-	return n
+	return first
+}
+
+// Partitions is how many partitions the records go to. It may be called before Send.
+func (s *Sender) Partitions() int {
+	distinct := make(map[int32]struct{})
+	for _, p := range s.partition {
+		distinct[p] = struct{}{}
+	}
+	return len(distinct)
 }
 
 // Send stores the records. The error is nil when every record has its own outcome, to be read from
@@ -164,8 +172,10 @@ func (s *Sender) Send(ctx context.Context) error {
 	s.group()
 	one := s.opts.Producer != nil || s.opts.Expected != nil
 	s.cut(one)
-	if err := s.checkSequence(ctx); err != nil {
-		return err
+	if s.opts.Producer != nil && len(s.pieces) == 1 {
+		if err := s.client.checkSequence(ctx, s.topic, s.pieces[0].partition, s.opts.Producer); err != nil {
+			return err
+		}
 	}
 	for s.nextRound() {
 		s.round(ctx, one)

@@ -172,8 +172,15 @@ func TestSenderFailsByPartition(t *testing.T) {
 	require.EqualValues(t, 1, k.Partition)
 }
 
+// knownProducer is what a partition remembers of one producer.
+type knownProducer struct {
+	partition  int32
+	id         int64
+	epoch, seq int32
+}
+
 // answerProducers makes the cluster remember named producers, as far as DescribeProducers tells.
-func (e *env) answerProducers(known ...client.ActiveProducer) {
+func (e *env) answerProducers(known ...knownProducer) {
 	e.reply = func(req kmsg.Request) (kmsg.Response, error) {
 		d, ok := req.(*kmsg.DescribeProducersRequest)
 		if !ok {
@@ -186,9 +193,9 @@ func (e *env) answerProducers(known ...client.ActiveProducer) {
 			rp := kmsg.NewDescribeProducersResponseTopicPartition()
 			rp.Partition = p
 			for _, k := range known {
-				if k.Partition == p {
+				if k.partition == p {
 					a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
-					a.ProducerID, a.ProducerEpoch, a.LastSequence = k.ProducerID, k.Epoch, k.LastSequence
+					a.ProducerID, a.ProducerEpoch, a.LastSequence = k.id, k.epoch, k.seq
 					rp.ActiveProducers = append(rp.ActiveProducers, a)
 				}
 			}
@@ -237,7 +244,7 @@ func TestNamedProducerIsStrictInOnePartition(t *testing.T) {
 func TestSequenceOverPartitions(t *testing.T) {
 	id := ktag.NamedProducerID("p")
 	for name, c := range map[string]struct {
-		known    []client.ActiveProducer
+		known    []knownProducer
 		epoch    int16
 		seq      int32
 		expected int32 // -1: accepted
@@ -245,15 +252,15 @@ func TestSequenceOverPartitions(t *testing.T) {
 	}{
 		"first":              {nil, 0, 0, -1, -1},
 		"first is a gap":     {nil, 0, 3, 0, -1},
-		"next":               {[]client.ActiveProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 7, -1, -1},
-		"repeat":             {[]client.ActiveProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 2, -1, -1},
-		"gap":                {[]client.ActiveProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 8, 7, -1},
-		"others":             {[]client.ActiveProducer{{0, 17, 0, 4}}, 0, 5, 0, -1},
-		"old epoch":          {[]client.ActiveProducer{{0, id, 3, 4}}, 2, 5, -1, 3},
-		"new epoch":          {[]client.ActiveProducer{{0, id, 3, 4}}, 4, 0, -1, -1},
-		"new epoch with gap": {[]client.ActiveProducer{{0, id, 3, 4}}, 4, 5, 0, -1},
-		"highest epoch":      {[]client.ActiveProducer{{0, id, 3, 9}, {1, id, 4, 1}}, 4, 2, -1, -1},
-		"end of the numbers": {[]client.ActiveProducer{{0, id, 0, math.MaxInt32}}, 0, 5, -1, -1},
+		"next":               {[]knownProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 7, -1, -1},
+		"repeat":             {[]knownProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 2, -1, -1},
+		"gap":                {[]knownProducer{{0, id, 0, 4}, {1, id, 0, 6}}, 0, 8, 7, -1},
+		"others":             {[]knownProducer{{0, 17, 0, 4}}, 0, 5, 0, -1},
+		"old epoch":          {[]knownProducer{{0, id, 3, 4}}, 2, 5, -1, 3},
+		"new epoch":          {[]knownProducer{{0, id, 3, 4}}, 4, 0, -1, -1},
+		"new epoch with gap": {[]knownProducer{{0, id, 3, 4}}, 4, 5, 0, -1},
+		"highest epoch":      {[]knownProducer{{0, id, 3, 9}, {1, id, 4, 1}}, 4, 2, -1, -1},
+		"end of the numbers": {[]knownProducer{{0, id, 0, math.MaxInt32}}, 0, 5, -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, 2)

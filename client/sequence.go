@@ -13,44 +13,71 @@ import (
 // checkSequence finds a gap in a named producer's requests when all records go to one partition of
 // several: that partition sees only some of the requests, so the greatest sequence of all counts. With
 // one partition the leader itself is strict; with records for several, each takes what it lacks.
-func (s *Sender) checkSequence(ctx context.Context) error {
-	np := s.opts.Producer
-	if np == nil || np.Once || len(s.topic.Partitions) == 1 || len(s.pieces) != 1 {
+func (c *Client) checkSequence(ctx context.Context, topic *Topic, partition int32, np *NamedProducer) error {
+	if np.Once || len(topic.Partitions) == 1 {
 		return nil
 	}
-	partitions := make([]int32, len(s.topic.Partitions))
-	for i := range partitions {
-		partitions[i] = int32(i)
-	}
-	id := ktag.NamedProducerID(np.Name)
-	producers, err := s.client.producers(ctx, s.topic, partitions, func(r *kmsg.DescribeProducersRequest) {
-		ktag.SetProducerFilter(&r.UnknownTags, id)
-	})
+	known, err := c.knownSequence(ctx, topic, np)
 	if err != nil {
 		return err
 	}
-	return sequenceFault(producers, id, np, s.topic.Name, s.pieces[0].partition)
+	return sequenceFault(known, np, topic.Name, partition)
 }
 
-// sequenceFault says what is wrong with a producer's epoch and sequence, given what all partitions
-// remember of it.
-func sequenceFault(known []ActiveProducer, id int64, np *NamedProducer, topic string, partition int32) error {
-	epoch, last := int32(-1), int32(-1)
-	for _, p := range known {
-		switch {
-		case p.ProducerID != id || p.Epoch < epoch:
-		case p.Epoch > epoch:
-			epoch, last = p.Epoch, p.LastSequence
-		default:
-			last = max(last, p.LastSequence)
+// sequence is the last one of a producer's newest epoch; both are -1 when nothing is known of it.
+type sequence struct{ epoch, last int32 }
+
+// add takes in what one partition knows.
+func (s *sequence) add(epoch, last int32) {
+	switch {
+	case epoch > s.epoch:
+		s.epoch, s.last = epoch, last
+	case epoch == s.epoch:
+		s.last = max(s.last, last)
+	}
+}
+
+// knownSequence asks all partitions what they know of a named producer.
+func (c *Client) knownSequence(ctx context.Context, topic *Topic, np *NamedProducer) (sequence, error) {
+	known, id := sequence{epoch: -1, last: -1}, ktag.NamedProducerID(np.Name)
+	req := kmsg.NewPtrDescribeProducersRequest()
+	ktag.SetProducerFilter(&req.UnknownTags, id)
+	t := kmsg.NewDescribeProducersRequestTopic()
+	t.Topic = topic.Name
+	for p := range topic.Partitions {
+		t.Partitions = append(t.Partitions, int32(p))
+	}
+	req.Topics = append(req.Topics, t)
+	resp, err := call(ctx, "producers of "+topic.Name, req.RequestWith, c.requestor)
+	if err != nil {
+		return known, err
+	}
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			p := &resp.Topics[i].Partitions[j]
+			if err := fault(p.ErrorCode, p.ErrorMessage, topic.Name, p.Partition); err != nil {
+				c.forgetOn(err, topic.Name)
+				return known, err
+			}
+			for _, a := range p.ActiveProducers {
+				if a.ProducerID == id { // a foreign broker knows no filter
+					known.add(a.ProducerEpoch, a.LastSequence)
+				}
+			}
 		}
 	}
-	if epoch > int32(np.Epoch) {
+	return known, nil
+}
+
+// sequenceFault says what is wrong with a producer's epoch and sequence, given what is known of it.
+func sequenceFault(known sequence, np *NamedProducer, topic string, partition int32) error {
+	last := known.last
+	switch {
+	case known.epoch > int32(np.Epoch):
 		f := newFault(kerr.InvalidProducerEpoch, "", topic, partition)
-		f.CurrentEpoch = int16(epoch)
+		f.CurrentEpoch = int16(known.epoch)
 		return f
-	}
-	if epoch < int32(np.Epoch) {
+	case known.epoch < int32(np.Epoch):
 		last = -1 // a new epoch begins at 0
 	}
 	if last == math.MaxInt32 || np.Seq <= last+1 {
