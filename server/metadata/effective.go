@@ -97,9 +97,6 @@ func (m *Image) ClusterConfigs() []ConfigValue {
 	return values
 }
 
-// Schema returns the tables of configuration keys.
-func (m *Image) Schema() *Schema { return m.node.schema }
-
 func (n *nodeView) describeTopicKey(key *ConfigKey, overrides map[string]string) ConfigValue {
 	v := ConfigValue{Key: key, Source: kmsg.ConfigSourceDefaultConfig}
 	if text, ok := overrides[key.Name]; ok {

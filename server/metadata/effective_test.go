@@ -123,11 +123,11 @@ func TestBrokerValuesInEffect(t *testing.T) {
 
 // TestDefaultsAgree checks that the default of a topic key is that of the broker keys that supply it.
 func TestDefaultsAgree(t *testing.T) {
-	m := configured(t, nil, nil).Image()
+	m, schema := configured(t, nil, nil).Image(), metadata.NewSchema()
 	for _, v := range m.TopicConfigs(m.Topic("have")) {
 		factor, found := int64(1), false
 		for _, s := range v.Key.Synonyms {
-			if d := m.Schema().Broker.Key(s.Name); !d.NoDefault && !found {
+			if d := schema.Broker.Key(s.Name); !d.NoDefault && !found {
 				factor, found = s.Factor, true
 				require.Equal(t, d.Default, text(v.Synonyms[0].Value), v.Key.Name)
 			}
