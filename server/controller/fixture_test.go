@@ -43,10 +43,8 @@ func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, u
 	return r, q.index, err
 }
 
-func (q *alone) IsLeader() bool                    { return !q.follower }
-func (q *alone) Leader() int32                     { return 7 }
-func (q *alone) Barrier(ctx context.Context) error { return nil }
-func (q *alone) Close() error                      { return nil }
+func (q *alone) IsLeader() bool { return !q.follower }
+func (q *alone) Leader() int32  { return 7 }
 
 var _ quorum.Quorum = (*alone)(nil)
 

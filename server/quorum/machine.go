@@ -3,7 +3,6 @@ package quorum
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -16,7 +15,6 @@ import (
 type machine struct {
 	image  *metadata.Machine
 	fatal  func(error)
-	logger *slog.Logger
 	failed atomic.Pointer[error]
 }
 

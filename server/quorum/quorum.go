@@ -26,9 +26,6 @@ type Quorum interface {
 	IsLeader() bool
 	// Leader is the node id of the leader, or -1 when there is none or it is not known.
 	Leader() int32
-	// Barrier waits until all commands agreed on before are applied here. Leader only.
-	Barrier(ctx context.Context) error
-	Close() error
 }
 
 // The reasons why a proposal was not made.

@@ -102,7 +102,7 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 	q := &Raft{
 		config:     c,
 		stores:     s,
-		machine:    &machine{image: c.Machine, fatal: c.Fatal, logger: c.Logger},
+		machine:    &machine{image: c.Machine, fatal: c.Fatal},
 		slots:      make(chan struct{}, maxProposals),
 		leadership: make(chan bool, 8),
 		ready:      make(chan struct{}),
@@ -300,25 +300,6 @@ func (q *Raft) Leader() int32 {
 		return -1
 	}
 	return int32(n)
-}
-
-// Barrier implements Quorum.
-func (q *Raft) Barrier(ctx context.Context) error {
-	if err := q.usable(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	if !q.start(func() { done <- q.raft.Barrier(0).Error() }) {
-		return ErrClosed
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-q.stores.log.offline:
-		return q.stores.log.failure()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Close ends the agreement. Proposals on their way have an unknown outcome.

@@ -83,7 +83,6 @@ func TestProposeAppliesAndAnswers(t *testing.T) {
 	require.NotNil(t, n.machine.Image().Topic("a"))
 	r := n.propose(t, newTopic("a", 2))
 	require.Equal(t, int16(36), r.Items[0].Code)
-	require.NoError(t, n.Barrier(t.Context()))
 }
 
 func TestStateOutlivesCloseAndOpen(t *testing.T) {
@@ -178,7 +177,6 @@ func TestProposeAfterClose(t *testing.T) {
 	require.NoError(t, n.Close(), "closing twice is harmless")
 	_, _, err := n.Propose(t.Context(), []byte("{}"))
 	require.Error(t, err)
-	require.Error(t, n.Barrier(t.Context()))
 	require.False(t, n.IsLeader())
 }
 
