@@ -116,6 +116,25 @@ func (p *plan) add(answer metadata.Item) {
 	p.answers = append(p.answers, answer)
 }
 
+// addTopics makes an entry for each topic of a request and returns their names. item is called for each place
+// in names and gives the answer to add. A topic that is named twice is refused and has one entry.
+func (p *plan) addTopics(names []string, item func(i int) metadata.Item) (entries []string) {
+	twice, done := duplicates(names), map[string]bool{}
+	for i, name := range names {
+		switch {
+		case done[name]:
+			continue
+		case twice[name]:
+			done[name] = true
+			p.add(refuse(kerr.InvalidRequest, "topic %q is in the request more than once", name))
+		default:
+			p.add(item(i))
+		}
+		entries = append(entries, name)
+	}
+	return entries
+}
+
 // refuseAll answers every entry alike.
 func (p *plan) refuseAll(answer metadata.Item) {
 	for i := range p.answers {
@@ -197,10 +216,10 @@ func (c *Controller) propose(
 		return r, metadata.Item{}, ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
 		return r, refuse(kerr.RequestTimedOut, "no agreement within %v: the change may still happen", timeout), nil
-	case errors.Is(err, quorum.ErrNotLeader):
+	case errors.Is(err, quorum.ErrNotLeader), errors.Is(err, quorum.ErrClosed):
 		return r, notController(c.quorum.Leader()), nil
 	case errors.Is(err, quorum.ErrBusy):
-		return r, refuse(kerr.RequestTimedOut, "too many changes of the cluster at once: nothing was done, try again"), nil
+		return r, refuse(kerr.ThrottlingQuotaExceeded, "too many changes of the cluster are on their way: try again"), nil
 	case errors.Is(err, quorum.ErrTooLarge):
 		return r, refuse(kerr.PolicyViolation, "the request is too large for one change: %v: split it", err), nil
 	case errors.Is(err, quorum.ErrOffline):

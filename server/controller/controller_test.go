@@ -44,11 +44,11 @@ func TestProposalFailures(t *testing.T) {
 		want *kerr.Error // nil: no answer
 	}{
 		{"lost the lead", quorum.ErrNotLeader, kerr.NotController},
-		{"busy", quorum.ErrBusy, kerr.RequestTimedOut},
+		{"busy", quorum.ErrBusy, kerr.ThrottlingQuotaExceeded},
 		{"too large", fmt.Errorf("%w: huge", quorum.ErrTooLarge), kerr.PolicyViolation},
 		{"offline", fmt.Errorf("%w: disk", quorum.ErrOffline), kerr.KafkaStorageError},
 		{"too slow", context.DeadlineExceeded, kerr.RequestTimedOut},
-		{"closed", quorum.ErrClosed, nil},
+		{"closed", quorum.ErrClosed, kerr.NotController},
 		{"anything else", errors.New("unknown"), nil},
 	}
 	for _, tc := range cases {

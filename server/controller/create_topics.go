@@ -19,28 +19,16 @@ func (c *Controller) handleCreateTopics(
 	for i := range r.Topics {
 		names[i] = r.Topics[i].Topic
 	}
-	twice, done := duplicates(names), make(map[string]bool)
 	p := plan{done: "topic created", timeout: timeout(r.TimeoutMillis), validateOnly: r.ValidateOnly}
 	image := c.machine.Image()
-	var answered []string
 	var topics []metadata.NewTopic
-	for i := range r.Topics {
-		name := r.Topics[i].Topic
-		if done[name] {
-			continue
-		}
-		done[name] = twice[name]
-		answered = append(answered, name)
-		if twice[name] {
-			p.add(refuse(kerr.InvalidRequest, "topic %q is in the request more than once", name))
-			continue
-		}
+	answered := p.addTopics(names, func(i int) metadata.Item {
 		topic, refusal := c.newTopic(image, &r.Topics[i])
-		p.add(refusal)
 		if refusal.Code == 0 {
 			topics = append(topics, topic)
 		}
-	}
+		return refusal
+	})
 	p.command = func(items []int) metadata.Command {
 		return &metadata.CreateTopics{Topics: pick(topics, items), Limits: c.limits}
 	}
