@@ -142,9 +142,6 @@ func (l *Leader) Reconfigure(s *Settings) {
 // Name is the partition's identity.
 func (l *Leader) Name() Name { return l.name }
 
-// LeaderEpoch is the epoch in which this node leads.
-func (l *Leader) LeaderEpoch() int32 { return l.role.Load().LeaderEpoch }
-
 // Bounds are the offsets of a partition at one moment.
 type Bounds struct{ LogStart, LastStable, HighWatermark, LogEnd int64 }
 

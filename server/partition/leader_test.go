@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,6 +96,24 @@ func (h *host) append(r *partition.AppendRequest) (partition.Appended, error) {
 	w.Start(time.Minute)
 	defer w.Stop()
 	return a, h.leader.AwaitCommitted(context.Background(), w, a.Next)
+}
+
+// The sweep of a node may come upon a partition that is being closed.
+func TestSweepDuringClose(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	_, err := h.append(&partition.AppendRequest{Batch: batch(7, 0, 0, h.now, "v"), Expected: -1})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() { err = h.store.Close(h.leader) })
+	for range 100 {
+		h.leader.ExpireProducers(time.Hour)
+		require.NoError(t, h.leader.ApplyRetention())
+	}
+	wg.Wait()
+	require.NoError(t, err)
+	require.Zero(t, h.leader.ExpireProducers(0), "who has the log for himself is not disturbed")
+	require.NoError(t, h.dir.Close())
 }
 
 // batch builds a batch of values; of no producer when id is -1.

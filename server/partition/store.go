@@ -106,9 +106,12 @@ func (s *Store) Delete(l *Leader) error {
 func (s *Store) Close(l *Leader) error { return l.close() }
 
 // ApplyRetention removes the segments that the topic's settings do not keep, never beyond the high
-// watermark.
+// watermark. A partition that has ended meanwhile has none to remove.
 func (l *Leader) ApplyRetention() error {
 	_, err := l.log.ApplyRetention(l.store.now(), l.hw.Load())
+	if errors.Is(err, storage.ErrClosed) {
+		return nil
+	}
 	return err
 }
 
@@ -117,7 +120,7 @@ func (l *Leader) ApplyRetention() error {
 func (l *Leader) ExpireProducers(lifetime time.Duration) (removed int) {
 	l.slot.hold()
 	defer l.slot.release()
-	if l.producers == nil {
+	if l.closed || l.producers == nil {
 		return 0
 	}
 	return l.producers.expire(l.store.now().UnixMilli(), lifetime.Milliseconds())
