@@ -11,8 +11,9 @@ import (
 // that asked while the one before was running: who comes first does not wait for others, who comes
 // later shares. Many logs, or one with new files, are synced by one call for the whole file system.
 type committer struct {
-	dir  *Dir
-	wake chan struct{} // of capacity 1
+	dir   *Dir
+	wake  chan struct{} // of capacity 1
+	began time.Time
 
 	mu      sync.Mutex
 	pending []*Log    // guarded by mu; the logs that asked, each once
@@ -33,7 +34,7 @@ type dueSync struct {
 }
 
 func newCommitter(d *Dir) *committer {
-	return &committer{dir: d, wake: make(chan struct{}, 1)}
+	return &committer{dir: d, wake: make(chan struct{}, 1), began: time.Now()}
 }
 
 // request puts a log into the next commit.
@@ -66,7 +67,7 @@ func (c *committer) schedule(l *Log, interval time.Duration) {
 		return
 	}
 	l.scheduled = true
-	at := time.Now().Add(interval).Truncate(interval)
+	at := c.began.Add((time.Since(c.began) + interval).Truncate(interval))
 	c.due = append(c.due, dueSync{l, at})
 	earlier := c.next.IsZero() || at.Before(c.next)
 	if earlier {

@@ -37,6 +37,7 @@ type Dir struct {
 
 	lock       io.Closer
 	wasClean   bool
+	settled    bool // what was found on disk is durable
 	files      fileCache
 	scratch    scratch // small buffers
 	large      scratch // large buffers
@@ -134,12 +135,27 @@ func (d *Dir) read() error {
 	}
 	d.wasClean = marked || len(d.logs) == 0
 	if !marked {
-		return nil
+		return d.settle()
 	}
 	if err := d.fs.Remove(cleanFile); err != nil {
 		return err
 	}
 	return d.fs.SyncDir(".")
+}
+
+// settle makes durable, before anything is recovered from it, what an unclean stop left: the process
+// may have been killed and the machine have run on, and what one recovery found no later crash may
+// take away. Where that is not possible, logs sync what they found one by one.
+func (d *Dir) settle() error {
+	if len(d.logs) == 0 {
+		return nil
+	}
+	err := d.fs.SyncAll()
+	d.settled = err == nil
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // readLogs finds the partitions' folders and what the checkpoints say of them.
@@ -246,12 +262,13 @@ func (d *Dir) SetMeta(m Meta) error {
 }
 
 // Partitions lists the logs on disk, open or not, by topic and partition. Only after a stop that was
-// not clean it reads the topic ids from their folders; one that never reached the disk is zero.
+// not clean it reads the topic ids from their folders; one that never reached the disk, or cannot be
+// read, is zero. OpenLog tells the difference.
 func (d *Dir) Partitions() ([]PartitionName, error) {
 	var names []PartitionName
 	for _, e := range d.entries() {
 		n, err := d.identify(e)
-		if err != nil {
+		if err != nil && !isCorrupt(err) {
 			return nil, err
 		}
 		names = append(names, n)
@@ -368,7 +385,8 @@ func (l *Log) writeTopicID() error {
 }
 
 // OpenLog opens a log that is on disk, recovering it if the last stop was not clean. After a clean
-// stop it reads nothing. A zero TopicID accepts any topic; another one must match (ErrTopicID).
+// stop it reads nothing. A zero TopicID accepts any topic; another one must match (ErrTopicID), but
+// where a crash came before the topic id was on disk the log is made anew, empty.
 // Safe for concurrent use, so that many logs can be recovered at a time.
 func (d *Dir) OpenLog(n PartitionName, c Config) (*Log, error) {
 	d.mu.Lock()
@@ -410,7 +428,10 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	adopt := found.TopicID == noTopicID
+	adopt := found.TopicID == noTopicID && wanted.TopicID != noTopicID
+	if adopt && !e.clean {
+		return d.renew(e, wanted, c)
+	}
 	if wanted.TopicID != noTopicID && !adopt && found.TopicID != wanted.TopicID {
 		return nil, fmt.Errorf("open log %s: %w", wanted, ErrTopicID)
 	}
@@ -424,13 +445,11 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	l.point.Store(e.point)
 	l.hw.Store(e.hw)
 	l.recover, l.endUnknown = !e.clean, !e.known
-	if adopt && found.TopicID != noTopicID {
+	if adopt {
 		if err := l.writeTopicID(); err != nil {
 			return nil, err
 		}
-		d.mu.Lock()
-		e.name, e.idKnown = found, true
-		d.mu.Unlock()
+		d.named(e, found)
 	}
 	if l.recover || l.endUnknown {
 		if _, err := l.list(); err != nil {
@@ -438,6 +457,44 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 		}
 	}
 	return l, nil
+}
+
+// renew puts an empty log in the place of a folder whose topic id did not reach the disk before a
+// crash. Nothing in it was ever synced, and what it holds may be of a deleted topic of the same
+// name, so it is set aside for a person if there is any.
+func (d *Dir) renew(e *dirEntry, n PartitionName, c Config) (*Log, error) {
+	d.mu.Lock()
+	e.point, e.start, e.hw = 0, 0, 0
+	d.mu.Unlock()
+	if err := d.writeCheckpoints(); err != nil {
+		return nil, err
+	}
+	old, err := readFolder(d.fs, n.String())
+	if err != nil {
+		return nil, err
+	}
+	if len(old.bases) == 0 {
+		err = d.fs.RemoveAll(n.String())
+	} else {
+		d.logger.Warn("log without a topic id set aside", "topic", n.Topic, "partition", n.Partition)
+		err = d.fs.Rename(n.String(), d.retiredName(n.String(), straySuffix))
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := newLog(d, n, c)
+	if err := l.make(); err != nil {
+		return nil, fmt.Errorf("create log %s: %w", n, asDiskFull(err))
+	}
+	d.named(e, n)
+	return l, nil
+}
+
+// named notes the topic id that a log's folder got.
+func (d *Dir) named(e *dirEntry, n PartitionName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.name, e.idKnown = n, true
 }
 
 // DeleteLog closes a log and removes its files in the background. After a crash the log may be there

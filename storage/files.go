@@ -190,6 +190,8 @@ func (s *segment) readAt(k fileKind, p []byte, off int64) error {
 		switch {
 		case n == len(p):
 			return nil
+		case errors.Is(err, io.EOF) && k != logKind:
+			return errDamagedIndex // shorter than it was; perhaps it is being made anew
 		case errors.Is(err, io.EOF):
 			return &CorruptionError{File: s.fileName(k), Position: off + int64(n), Err: io.ErrUnexpectedEOF}
 		case !errors.Is(err, fs.ErrClosed):

@@ -133,7 +133,7 @@ func (l *Log) stageIndexesLocked(j *flushJob, list segmentList, mode flushMode) 
 		if final {
 			s.addTimeLocked()
 		}
-		if !final && !s.indexChanged && !s.offsets.unsaved() && !s.times.unsaved() {
+		if !final && !s.indexChanged && s.offsets.unsaved()+s.times.unsaved() == 0 {
 			continue
 		}
 		for _, x := range []*index{&s.offsets, &s.times} {
@@ -385,12 +385,12 @@ func (l *Log) closeFlushed() (bool, error) {
 	}
 	l.closed.Store(true)
 	l.releaseLocked()
-	l.dir.settle(l)
+	l.dir.takeOver(l)
 	return true, nil
 }
 
-// settle takes over what a closed log knew.
-func (d *Dir) settle(l *Log) {
+// takeOver keeps what a closed log knew.
+func (d *Dir) takeOver(l *Log) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.logs[l.name.key()]
@@ -446,5 +446,5 @@ func (l *Log) abandon() {
 	defer l.syncing.Unlock()
 	l.closed.Store(true)
 	l.releaseLocked()
-	l.dir.settle(l)
+	l.dir.takeOver(l)
 }

@@ -99,10 +99,13 @@ func (x *index) count() int {
 	return st.saved + int(st.n.Load())/x.kind.entrySize()
 }
 
-// unsaved says whether there are entries in memory only.
-func (x *index) unsaved() bool {
+// unsaved is the number of entries that are in memory only.
+func (x *index) unsaved() int {
 	st := x.state.Load()
-	return st != nil && st.n.Load() > 0
+	if st == nil {
+		return 0
+	}
+	return int(st.n.Load()) / x.kind.entrySize()
 }
 
 // addLocked appends an entry.

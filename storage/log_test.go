@@ -442,3 +442,36 @@ func TestTopicIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, orders, l.Name())
 }
+
+// A folder that lost its topic id in a crash held nothing that was synced, and may be a deleted topic's.
+func TestAFolderWithoutTopicIDIsSetAside(t *testing.T) {
+	for _, metadata := range []string{"none", "", "\x00\x00\x00\x00"} {
+		disk := newDisk()
+		if metadata != "none" {
+			disk.WriteFile("orders-0/partition.metadata", []byte(metadata))
+		}
+		disk.WriteFile("orders-0/00000000000000000000.log", makeBatch(0, 0, 0, 1, 1))
+		disk.WriteFile("log-start-offset-checkpoint", []byte("0\n1\norders 0 5\n"))
+		d, l := reopen(t, disk, smallConfig())
+		require.Equal(t, orders, l.Name())
+		require.EqualValues(t, 0, l.StartOffset())
+		require.EqualValues(t, 0, l.EndOffset())
+		appendBatches(t, l, 3)
+		require.Len(t, readAll(t, l), 3)
+		require.NoError(t, d.Close())
+		names := strings.Join(disk.Files(), " ")
+		require.Regexp(t, `orders-0\.[0-9a-f]{32}-stray/0{20}\.log`, names)
+		_, l = reopen(t, disk, smallConfig())
+		require.Len(t, readAll(t, l), 3)
+	}
+	disk := newDisk()
+	disk.WriteFile("orders-0/partition.metadata", []byte("garbage"))
+	d := openDir(t, disk)
+	names, err := d.Partitions()
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	_, err = d.OpenLog(orders, smallConfig())
+	var damage *storage.CorruptionError
+	require.ErrorAs(t, err, &damage)
+	require.Equal(t, "orders-0/partition.metadata", damage.File)
+}

@@ -135,6 +135,7 @@ func FuzzRecovery(f *testing.F) {
 			}
 		}
 		disk := newDisk()
+		disk.WriteFile("orders-0/partition.metadata", []byte("version: 0\ntopic_id: AQIDAAAAAAAAAAAAAAAAAA\n"))
 		disk.WriteFile("orders-0/00000000000000000000.log", data)
 		c := storage.DefaultConfig()
 		c.IndexInterval = int(interval)

@@ -52,45 +52,50 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart) (segmentList,
 	return list, nil
 }
 
-// removeLost deletes the files of segments that recovery gives up, the last one first.
+// removeLost deletes the files of segments that recovery gives up, the last one first, durably.
 func (l *Log) removeLost(lost segmentList) error {
+	if len(lost) == 0 {
+		return nil
+	}
 	for i := len(lost) - 1; i >= 0; i-- {
 		l.dir.logger.Warn("segment past lost data removed", "topic", l.name.Topic, "partition", l.name.Partition,
 			"offset", lost[i].base)
-		l.namesChanged()
 		if err := lost[i].removeFiles(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return l.dir.fs.SyncDir(l.path)
 }
 
-// settleRecovered sets the log's offsets to what recovery found. What lies past the recovery point
-// may be in the page cache only, so it has to be synced before it counts.
+// settleRecovered sets the log's offsets to what recovery found. The recovery point stays: the
+// indexes past it are in memory.
 func (l *Log) settleRecovered(list segmentList, end int64) {
 	start := max(l.start.Load(), list[0].base)
-	synced := min(l.point.Load(), end)
+	point := min(l.point.Load(), end)
 	l.start.Store(start)
 	l.end.Store(end)
-	l.synced.Store(synced)
-	l.point.Store(synced)
+	l.point.Store(point)
+	l.synced.Store(end)
 	l.epochs.truncateEnd(end)
 	l.epochs.truncateStart(start)
-	if _, differs := l.epochs.unsaved(end); differs || end != synced {
+	if _, differs := l.epochs.unsaved(end); differs || end != point {
 		l.markChanged()
 	}
+	if l.dir.settled || end == point {
+		return
+	}
+	// What lies past the recovery point may be in the page cache only: it does not count yet.
+	l.synced.Store(point)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range list {
-		if s.shortened || end > synced && (i == len(list)-1 || list[i+1].base > synced) {
+		if i == len(list)-1 || list[i+1].base > point {
 			l.unsynced = append(l.unsynced, s)
 			s.queued = true
 		}
 	}
-	if end > synced {
-		l.names++
-		l.newFolder = true
-	}
+	l.names++
+	l.newFolder = true
 }
 
 // recovery checks the segments past the recovery point.
@@ -123,7 +128,7 @@ func (r *recovery) segment(s *segment) (whole bool, err error) {
 		return false, err
 	}
 	s.addTimeLocked()
-	if s.indexChanged || s.offsets.unsaved() || s.times.unsaved() {
+	if s.indexChanged || s.offsets.unsaved()+s.times.unsaved() > 0 {
 		r.log.markChanged()
 	}
 	r.log.mu.Lock()
@@ -132,7 +137,6 @@ func (r *recovery) segment(s *segment) (whole bool, err error) {
 	if good == size {
 		return true, nil
 	}
-	s.shortened = true
 	r.log.dir.logger.Warn("log cut behind its last whole batch", "topic", r.log.name.Topic,
 		"partition", r.log.name.Partition, "offset", r.end, "bytes", size-good)
 	s.size.Store(good)
@@ -270,13 +274,18 @@ func (s *segment) forgetIndexesLocked() {
 	s.log.mu.Unlock()
 }
 
-// cutLog cuts the segment's log file.
+// cutLog cuts the segment's log file, durably: bytes that came back could follow new ones as if they
+// belonged there.
 func (s *segment) cutLog(size int64) error {
 	f, err := s.log.dir.fs.Open(s.fileName(logKind), OpenWrite)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Truncate(size), f.Close())
+	err = f.Truncate(size)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // removeFiles removes the segment's files, the log file last: without it the others are cleared

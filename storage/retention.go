@@ -88,6 +88,9 @@ func (l *Log) ageLocked(s *segment, now time.Time) (time.Duration, error) {
 func (l *Log) dropLocked(list segmentList, n int) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
+	if err := l.syncFolderLocked(); err != nil {
+		return err
+	}
 	for _, s := range list[:n] {
 		if err := l.setAsideLocked(s); err != nil {
 			return l.fail(err)
@@ -141,6 +144,19 @@ func (l *Log) forgetUnsyncedLocked(list segmentList) {
 	l.synced.Store(max(l.synced.Load(), list[0].base))
 }
 
+// persistStartLocked raises the log start offset on disk.
+func (l *Log) persistStartLocked(offset int64) error {
+	l.syncing.Lock()
+	err := l.syncFolderLocked()
+	l.syncing.Unlock()
+	if err != nil {
+		return err
+	}
+	l.start.Store(offset)
+	l.markChanged()
+	return l.dir.writeLogStarts()
+}
+
 // SetStart raises the log start offset, durably, and removes the segments wholly below it. A lower
 // offset than the present one changes nothing; one above the log end is an OutOfRangeError.
 func (l *Log) SetStart(offset int64) error {
@@ -157,9 +173,7 @@ func (l *Log) SetStart(offset int64) error {
 	if offset <= start {
 		return nil
 	}
-	l.start.Store(offset)
-	l.markChanged()
-	if err := l.dir.writeLogStarts(); err != nil {
+	if err := l.persistStartLocked(offset); err != nil {
 		return err
 	}
 	l.epochs.truncateStart(offset)

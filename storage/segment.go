@@ -35,7 +35,6 @@ type segment struct {
 	firstTimestamp int64         // greatest timestamp of the first batch, unknownTimestamp until read
 	created        time.Time     // when this process first saw the segment
 	jitter         time.Duration // how much earlier than its age says it rolls
-	shortened      bool          // recovery cut the log file
 
 	// Guarded by the log's mu.
 	greatest   greatestTimestamp

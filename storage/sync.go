@@ -131,6 +131,24 @@ func (j *syncJob) run() error {
 	return nil
 }
 
+// syncFolderLocked makes sure that a new log's folder and topic id are durable, before the log may
+// claim that it begins elsewhere than at 0. The syncing lock is held too.
+func (l *Log) syncFolderLocked() error {
+	l.mu.Lock()
+	j := syncJob{log: l, folder: true, parent: l.newFolder, names: l.names}
+	l.mu.Unlock()
+	if !j.parent {
+		return nil
+	}
+	if err := j.run(); err != nil {
+		return l.fail(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j.settle()
+	return nil
+}
+
 // syncNamed syncs one file that is not open.
 func syncNamed(fsys FS, name string) error {
 	f, err := fsys.Open(name, OpenWrite)

@@ -112,7 +112,7 @@ func (l *Log) cutSegmentLocked(old *segment, pos, cut int64) (*segment, int64, e
 	if _, err := r.segment(s); err != nil {
 		return nil, 0, err
 	}
-	for _, k := range []fileKind{logKind, offsetKind, timeKind} {
+	for _, k := range []fileKind{offsetKind, timeKind} {
 		if err := syncNamed(l.dir.fs, s.fileName(k)); err != nil && !isMissing(err) {
 			return nil, 0, err
 		}
@@ -138,6 +138,9 @@ func (l *Log) restartLocked(list segmentList, offset int64) error {
 	defer l.syncing.Unlock()
 	l.truncations.Add(1)
 	defer l.truncations.Add(1)
+	if err := l.syncFolderLocked(); err != nil {
+		return err
+	}
 	if err := l.lowerPointLocked(0); err != nil {
 		return err
 	}
