@@ -70,7 +70,7 @@ func Open(cfg Config) *Broker {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.view.Store(newView())
 	b.metrics = newMetrics(cfg.Registerer, b)
-	b.ids = newProducerIDs(b.allocateProducerIDs)
+	b.ids = &producerIDs{broker: b}
 	b.waiters.New = func() any { return partition.NewWaiter() }
 	b.wg.Go(b.sweep)
 	return b

@@ -42,10 +42,9 @@ func (q *soloQuorum) Propose(_ context.Context, command []byte) (metadata.Result
 	return r, q.index, err
 }
 
-func (q *soloQuorum) IsLeader() bool                { return true }
-func (q *soloQuorum) Leader() int32                 { return 1 }
-func (q *soloQuorum) Barrier(context.Context) error { return nil }
-func (q *soloQuorum) Close() error                  { return nil }
+func (q *soloQuorum) IsLeader() bool { return true }
+func (q *soloQuorum) Leader() int32  { return 1 }
+func (q *soloQuorum) Close() error   { return nil }
 
 // node is a cluster of one: storage, metadata, controller, broker and router. The metadata outlives
 // a restart.

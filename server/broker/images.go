@@ -179,8 +179,11 @@ func (b *Broker) setAsideStrays(image *metadata.Image) {
 			slices.Contains(t.Partitions[n.Partition].Replicas, b.cfg.NodeID) {
 			continue
 		}
-		err := b.cfg.Store.SetAside(n)
-		b.cfg.Logger.Warn("partition of no topic set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
+		if err := b.cfg.Store.SetAside(n); err != nil {
+			b.cfg.Logger.Error("partition of no topic is in the way", "topic", n.Topic, "partition", n.Partition, "err", err)
+			continue
+		}
+		b.cfg.Logger.Warn("partition of no topic set aside", "topic", n.Topic, "partition", n.Partition)
 	}
 }
 

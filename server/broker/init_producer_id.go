@@ -29,7 +29,7 @@ func (b *Broker) handleInitProducerID(ctx context.Context,
 		resp.ErrorCode = code(partition.ErrTransactional)
 		return resp, nil
 	}
-	id, err := b.ids.take(ctx, b)
+	id, err := b.ids.take(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -47,7 +47,7 @@ type idBlock struct{ next, end, size int64 }
 
 // producerIDs gives out ids from the block at hand and holds the next one ready.
 type producerIDs struct {
-	allocate func(context.Context) (idBlock, error)
+	broker *Broker // whose ids they are, and whose Close awaits the allocations
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -57,14 +57,10 @@ type producerIDs struct {
 	closed       bool          // no allocation may begin
 }
 
-func newProducerIDs(allocate func(context.Context) (idBlock, error)) *producerIDs {
-	return &producerIDs{allocate: allocate}
-}
-
 // take gives one id. It waits for an allocation when none is at hand, and gives up when one fails.
-func (p *producerIDs) take(ctx context.Context, owner *Broker) (int64, error) {
+func (p *producerIDs) take(ctx context.Context) (int64, error) {
 	for {
-		id, ended := p.tryTake(owner)
+		id, ended := p.tryTake()
 		if id >= 0 {
 			return id, nil
 		}
@@ -91,7 +87,7 @@ func (p *producerIDs) failure() error {
 
 // tryTake gives an id, or -1 and the end of the allocation to wait for; none when the broker is
 // closed. It starts an allocation when the ids at hand run low.
-func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
+func (p *producerIDs) tryTake() (int64, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.block.next == p.block.end {
@@ -100,7 +96,7 @@ func (p *producerIDs) tryTake(owner *Broker) (int64, chan struct{}) {
 	low := p.block.end-p.block.next <= p.block.size/10 && p.spare == idBlock{}
 	if low && p.running == nil && !p.closed {
 		p.running = make(chan struct{})
-		owner.wg.Go(func() { p.refill(owner.ctx) })
+		p.broker.wg.Go(p.refill)
 	}
 	if p.block.next == p.block.end {
 		return -1, p.running
@@ -118,8 +114,8 @@ func (p *producerIDs) close() {
 }
 
 // refill fetches one block.
-func (p *producerIDs) refill(ctx context.Context) {
-	block, err := p.allocate(ctx)
+func (p *producerIDs) refill() {
+	block, err := p.broker.allocateProducerIDs(p.broker.ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spare, p.failed = block, err

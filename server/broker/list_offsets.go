@@ -3,6 +3,8 @@ package broker
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/partition"
 )
 
 // ListOffsets (key 2).
@@ -20,30 +22,33 @@ func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.
 		in, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = in.Topic
 		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(in.Partitions))
+		asked := make(map[int32]int, len(in.Partitions)) // how often each
 		for j := range in.Partitions {
-			listOffset(v, in, j, &out.Partitions[j])
+			asked[in.Partitions[j].Partition]++
+		}
+		for j := range in.Partitions {
+			p := &in.Partitions[j]
+			out.Partitions[j] = listOffset(v, in.Topic, p, asked[p.Partition])
 		}
 	}
 	return resp
 }
 
-func listOffset(v *view, t *kmsg.ListOffsetsRequestTopic, j int, out *kmsg.ListOffsetsResponseTopicPartition) {
-	in := &t.Partitions[j]
-	out.Default()
+func listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition,
+	times int) kmsg.ListOffsetsResponseTopicPartition {
+	out := kmsg.NewListOffsetsResponseTopicPartition()
 	out.Partition = in.Partition
 	out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1
-	for k := range t.Partitions {
-		if k != j && t.Partitions[k].Partition == in.Partition {
-			out.ErrorCode = kerr.InvalidRequest.Code
-			return
-		}
+	if times > 1 {
+		out.ErrorCode = kerr.InvalidRequest.Code
+		return out
 	}
-	leader, err := v.leaderByName(t.Topic, in.Partition)
-	if err != nil {
-		out.ErrorCode = code(err)
-		return
+	leader, err := v.leaderByName(topic, in.Partition)
+	if err == nil {
+		var p partition.Position
+		p, err = leader.OffsetAt(in.Timestamp, in.CurrentLeaderEpoch)
+		out.Offset, out.Timestamp, out.LeaderEpoch = p.Offset, p.Timestamp, p.LeaderEpoch
 	}
-	p, err := leader.OffsetAt(in.Timestamp, in.CurrentLeaderEpoch)
 	out.ErrorCode = code(err)
-	out.Offset, out.Timestamp, out.LeaderEpoch = p.Offset, p.Timestamp, p.LeaderEpoch
+	return out
 }

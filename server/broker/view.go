@@ -89,6 +89,15 @@ func (v *view) leader(t *metadata.Topic, number int32) (*partition.Leader, error
 	return p.leader, nil
 }
 
+// leaderByName is leader for requests that know topics by name alone.
+func (v *view) leaderByName(topic string, number int32) (*partition.Leader, error) {
+	t := v.image.Topic(topic)
+	if t == nil {
+		return nil, kerr.UnknownTopicOrPartition
+	}
+	return v.leader(t, number)
+}
+
 // editor makes a view from another, copying the shards that change.
 type editor struct {
 	view
@@ -115,13 +124,4 @@ func (e *editor) put(id [16]byte, h *hosted) {
 	default:
 		e.topics[s][id] = h
 	}
-}
-
-// leaderByName is leader for requests that know topics by name alone.
-func (v *view) leaderByName(topic string, number int32) (*partition.Leader, error) {
-	t := v.image.Topic(topic)
-	if t == nil {
-		return nil, kerr.UnknownTopicOrPartition
-	}
-	return v.leader(t, number)
 }
