@@ -2,10 +2,8 @@ package route
 
 import (
 	"context"
-	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -70,20 +68,14 @@ func (f *splitFetch) send(ctx context.Context, to kmsg.Requestor, part *fetchSha
 func (f *splitFetch) wait(ctx context.Context, shares []*fetchShare, limit time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var wg sync.WaitGroup
-	for _, part := range shares {
-		wg.Go(func() {
-			err := f.send(ctx, f.router.node(part.leader), part, limit)
-			if err != nil && ctx.Err() != nil {
-				return // called off
-			}
-			if err != nil {
-				part.code = kerr.NetworkException.Code
-			}
-			cancel()
-		})
-	}
-	wg.Wait()
+	ask(ctx, f.router, shares, func(ctx context.Context, to kmsg.Requestor, part *fetchShare) error {
+		err := f.send(ctx, to, part, limit)
+		if err != nil && ctx.Err() != nil {
+			return nil // called off
+		}
+		cancel()
+		return err
+	})
 }
 
 // enough tells whether the answers together can be given: there are MinBytes, or a partition or node

@@ -6,133 +6,105 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// produce routes Produce. The batches of one request may so be committed at several nodes; each
-// partition has its own answer.
-func produce(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
-	req := request.(*kmsg.ProduceRequest)
-	s, l := produceSplit(), r.leaders()
-	if to := s.whole(r, l, req.Topics); to != nil {
-		return to.Request(ctx, req)
-	}
-	topics, err := s.apart(ctx, r, l, req.Topics, func(
-		ctx context.Context, to kmsg.Requestor, topics []kmsg.ProduceRequestTopic,
-	) ([]kmsg.ProduceResponseTopic, error) {
-		part := *req
-		part.Topics = topics
-		resp, err := part.RequestWith(ctx, to)
-		if err != nil {
-			return nil, err
-		}
-		return resp.Topics, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	resp := kmsg.NewPtrProduceResponse()
-	resp.Version, resp.Topics = req.Version, topics
-	return resp, nil
+// envelope says where the topics stand in the messages of one key.
+type envelope[QT, ST any] struct {
+	asked   func(kmsg.Request) []QT
+	about   func(kmsg.Request, []QT) kmsg.Request // a copy of the request about other topics
+	answers func(kmsg.Response) *[]ST
 }
 
-// listOffsets routes ListOffsets.
-func listOffsets(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
-	req := request.(*kmsg.ListOffsetsRequest)
-	s, l := listOffsetsSplit(), r.leaders()
-	if to := s.whole(r, l, req.Topics); to != nil {
-		return to.Request(ctx, req)
-	}
-	topics, err := s.apart(ctx, r, l, req.Topics, func(
-		ctx context.Context, to kmsg.Requestor, topics []kmsg.ListOffsetsRequestTopic,
-	) ([]kmsg.ListOffsetsResponseTopic, error) {
-		part := *req
-		part.Topics = topics
-		resp, err := part.RequestWith(ctx, to)
-		if err != nil {
-			return nil, err
+// byLeaders is the way of requests that the leaders of their partitions answer: to one of them as it is, or
+// to each its share. Each partition has its own answer, so some may be done where others are not.
+func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) way {
+	return func(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
+		topics, l := e.asked(req), r.leaders()
+		if to := s.whole(r, l, topics); to != nil {
+			return to.Request(ctx, req)
 		}
-		return resp.Topics, nil
-	})
-	if err != nil {
-		return nil, err
+		shares := s.byLeader(l, topics)
+		ask(ctx, r, shares, func(ctx context.Context, to kmsg.Requestor, part *share[QT, ST]) error {
+			resp, err := to.Request(ctx, e.about(req, part.topics))
+			if err != nil {
+				return err
+			}
+			part.answer = *e.answers(resp)
+			return nil
+		})
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		resp := req.ResponseKind()
+		*e.answers(resp) = s.merge(topics, l, shares)
+		return resp, nil
 	}
-	resp := kmsg.NewPtrListOffsetsResponse()
-	resp.Version, resp.Topics = req.Version, topics
-	return resp, nil
 }
 
-// deleteRecords routes DeleteRecords.
-func deleteRecords(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
-	req := request.(*kmsg.DeleteRecordsRequest)
-	s, l := deleteRecordsSplit(), r.leaders()
-	if to := s.whole(r, l, req.Topics); to != nil {
-		return to.Request(ctx, req)
-	}
-	topics, err := s.apart(ctx, r, l, req.Topics, func(
-		ctx context.Context, to kmsg.Requestor, topics []kmsg.DeleteRecordsRequestTopic,
-	) ([]kmsg.DeleteRecordsResponseTopic, error) {
-		part := *req
-		part.Topics = topics
-		resp, err := part.RequestWith(ctx, to)
-		if err != nil {
-			return nil, err
-		}
-		return resp.Topics, nil
+func produce() way {
+	return byLeaders(produceSplit(), envelope[kmsg.ProduceRequestTopic, kmsg.ProduceResponseTopic]{
+		asked: func(r kmsg.Request) []kmsg.ProduceRequestTopic { return r.(*kmsg.ProduceRequest).Topics },
+		about: func(r kmsg.Request, topics []kmsg.ProduceRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.ProduceRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.ProduceResponseTopic { return &r.(*kmsg.ProduceResponse).Topics },
 	})
-	if err != nil {
-		return nil, err
-	}
-	resp := kmsg.NewPtrDeleteRecordsResponse()
-	resp.Version, resp.Topics = req.Version, topics
-	return resp, nil
 }
 
-// offsetForLeaderEpoch routes OffsetForLeaderEpoch.
-func offsetForLeaderEpoch(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
-	req := request.(*kmsg.OffsetForLeaderEpochRequest)
-	s, l := offsetForLeaderEpochSplit(), r.leaders()
-	if to := s.whole(r, l, req.Topics); to != nil {
-		return to.Request(ctx, req)
-	}
-	topics, err := s.apart(ctx, r, l, req.Topics, func(
-		ctx context.Context, to kmsg.Requestor, topics []kmsg.OffsetForLeaderEpochRequestTopic,
-	) ([]kmsg.OffsetForLeaderEpochResponseTopic, error) {
-		part := *req
-		part.Topics = topics
-		resp, err := part.RequestWith(ctx, to)
-		if err != nil {
-			return nil, err
-		}
-		return resp.Topics, nil
+func listOffsets() way {
+	return byLeaders(listOffsetsSplit(), envelope[kmsg.ListOffsetsRequestTopic, kmsg.ListOffsetsResponseTopic]{
+		asked: func(r kmsg.Request) []kmsg.ListOffsetsRequestTopic { return r.(*kmsg.ListOffsetsRequest).Topics },
+		about: func(r kmsg.Request, topics []kmsg.ListOffsetsRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.ListOffsetsRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.ListOffsetsResponseTopic { return &r.(*kmsg.ListOffsetsResponse).Topics },
 	})
-	if err != nil {
-		return nil, err
-	}
-	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
-	resp.Version, resp.Topics = req.Version, topics
-	return resp, nil
 }
 
-// describeProducers routes DescribeProducers.
-func describeProducers(ctx context.Context, r *Router, request kmsg.Request) (kmsg.Response, error) {
-	req := request.(*kmsg.DescribeProducersRequest)
-	s, l := describeProducersSplit(), r.leaders()
-	if to := s.whole(r, l, req.Topics); to != nil {
-		return to.Request(ctx, req)
-	}
-	topics, err := s.apart(ctx, r, l, req.Topics, func(
-		ctx context.Context, to kmsg.Requestor, topics []kmsg.DescribeProducersRequestTopic,
-	) ([]kmsg.DescribeProducersResponseTopic, error) {
-		part := *req
-		part.Topics = topics
-		resp, err := part.RequestWith(ctx, to)
-		if err != nil {
-			return nil, err
-		}
-		return resp.Topics, nil
+func deleteRecords() way {
+	return byLeaders(deleteRecordsSplit(), envelope[kmsg.DeleteRecordsRequestTopic, kmsg.DeleteRecordsResponseTopic]{
+		asked: func(r kmsg.Request) []kmsg.DeleteRecordsRequestTopic { return r.(*kmsg.DeleteRecordsRequest).Topics },
+		about: func(r kmsg.Request, topics []kmsg.DeleteRecordsRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.DeleteRecordsRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.DeleteRecordsResponseTopic {
+			return &r.(*kmsg.DeleteRecordsResponse).Topics
+		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	resp := kmsg.NewPtrDescribeProducersResponse()
-	resp.Version, resp.Topics = req.Version, topics
-	return resp, nil
+}
+
+func offsetForLeaderEpoch() way {
+	return byLeaders(offsetForLeaderEpochSplit(), envelope[kmsg.OffsetForLeaderEpochRequestTopic, kmsg.OffsetForLeaderEpochResponseTopic]{
+		asked: func(r kmsg.Request) []kmsg.OffsetForLeaderEpochRequestTopic {
+			return r.(*kmsg.OffsetForLeaderEpochRequest).Topics
+		},
+		about: func(r kmsg.Request, topics []kmsg.OffsetForLeaderEpochRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.OffsetForLeaderEpochRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.OffsetForLeaderEpochResponseTopic {
+			return &r.(*kmsg.OffsetForLeaderEpochResponse).Topics
+		},
+	})
+}
+
+func describeProducers() way {
+	return byLeaders(describeProducersSplit(), envelope[kmsg.DescribeProducersRequestTopic, kmsg.DescribeProducersResponseTopic]{
+		asked: func(r kmsg.Request) []kmsg.DescribeProducersRequestTopic {
+			return r.(*kmsg.DescribeProducersRequest).Topics
+		},
+		about: func(r kmsg.Request, topics []kmsg.DescribeProducersRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.DescribeProducersRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.DescribeProducersResponseTopic {
+			return &r.(*kmsg.DescribeProducersResponse).Topics
+		},
+	})
 }

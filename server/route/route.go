@@ -46,8 +46,11 @@ type Router struct {
 // routing is how the requests of one key find their way.
 type routing struct {
 	serves Server
-	route  func(context.Context, *Router, kmsg.Request) (kmsg.Response, error)
+	way    way
 }
+
+// way takes a request to whoever answers it and brings the answer back.
+type way func(context.Context, *Router, kmsg.Request) (kmsg.Response, error)
 
 // Server says who serves a key.
 type Server int8
@@ -82,21 +85,21 @@ func New(cfg Config) *Router {
 // newTable is the one list of the keys that the cluster serves.
 func newTable() map[kmsg.Key]routing {
 	return map[kmsg.Key]routing{
-		kmsg.Produce:                 {Leaders, produce},
+		kmsg.Produce:                 {Leaders, produce()},
 		kmsg.Fetch:                   {Leaders, fetch},
-		kmsg.ListOffsets:             {Leaders, listOffsets},
+		kmsg.ListOffsets:             {Leaders, listOffsets()},
 		kmsg.Metadata:                {AnyBroker, local},
 		kmsg.CreateTopics:            {Controller, toController},
 		kmsg.DeleteTopics:            {Controller, toController},
-		kmsg.DeleteRecords:           {Leaders, deleteRecords},
+		kmsg.DeleteRecords:           {Leaders, deleteRecords()},
 		kmsg.InitProducerID:          {AnyBroker, local},
-		kmsg.OffsetForLeaderEpoch:    {Leaders, offsetForLeaderEpoch},
+		kmsg.OffsetForLeaderEpoch:    {Leaders, offsetForLeaderEpoch()},
 		kmsg.DescribeConfigs:         {NamedBrokers, describeConfigs},
 		kmsg.DescribeLogDirs:         {AnyBroker, local},
 		kmsg.CreatePartitions:        {Controller, toController},
 		kmsg.IncrementalAlterConfigs: {Controller, toController},
 		kmsg.DescribeCluster:         {AnyBroker, local},
-		kmsg.DescribeProducers:       {Leaders, describeProducers},
+		kmsg.DescribeProducers:       {Leaders, describeProducers()},
 		kmsg.BrokerRegistration:      {Controller, toController},
 		kmsg.AllocateProducerIDs:     {Controller, toController},
 	}
@@ -113,11 +116,11 @@ func Keys() map[kmsg.Key]Server {
 
 // Request sends a request to whoever serves it and returns the answer.
 func (r *Router) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	way, ok := r.table[kmsg.Key(req.Key())]
+	to, ok := r.table[kmsg.Key(req.Key())]
 	if !ok {
 		return nil, fmt.Errorf("nobody serves %s (key %d)", kmsg.NameForKey(req.Key()), req.Key())
 	}
-	return way.route(ctx, r, req)
+	return to.way(ctx, r, req)
 }
 
 // local answers on the node that was asked.

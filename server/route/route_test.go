@@ -522,6 +522,31 @@ func TestFetchFromSeveralLeaders(t *testing.T) {
 	})
 }
 
+// A node may become unreachable between two rounds of a fetch that waits.
+func TestFetchWhoseLeaderGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		for id := range int32(3) {
+			c.nodes[id+1] = newFetchNode(0).answer
+		}
+		asked := make(map[int32]int)
+		router := route.New(route.Config{
+			NodeID: 1, Image: func() *metadata.Image { return c.image }, Broker: c.node(1), Controller: c.node(1),
+			Peer: func(id int32) kmsg.Requestor {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if asked[id]++; id == 3 && asked[id] > 1 {
+					return nil
+				}
+				return c.node(id)
+			},
+		})
+		resp, err := fetchRequest(1, time.Second).RequestWith(t.Context(), router)
+		require.NoError(t, err)
+		require.Equal(t, []int{0, 0, 0}, sizes(resp))
+	})
+}
+
 func BenchmarkSingleLeader(b *testing.B) {
 	c := newCluster(b)
 	answer := kmsg.NewPtrProduceResponse()

@@ -16,9 +16,8 @@ type topicKey struct {
 	id   [16]byte
 }
 
-// split says where the partitions stand in the messages of one key. QT and QP are the request's
-// topic and partition, ST and SP the response's. It holds functions only and is made anew for each
-// request that must be taken apart.
+// split says where the partitions stand in the topics of one key's messages. QT and QP are the request's
+// topic and partition, ST and SP the response's.
 type split[QT, QP, ST, SP any] struct {
 	topic      func(*QT) topicKey
 	partitions func(*QT) *[]QP
@@ -31,35 +30,21 @@ type split[QT, QP, ST, SP any] struct {
 	unanswered func(number int32, code int16) SP
 }
 
-// apart takes a request apart by leader, has send ask each for its share, and gives the merged
-// answers. It is for requests that are nobody's whole.
-func (s *split[QT, QP, ST, SP]) apart(ctx context.Context, r *Router, l leaders, topics []QT,
-	send func(context.Context, kmsg.Requestor, []QT) ([]ST, error)) ([]ST, error) {
-	shares := s.byLeader(l, topics)
-	ask(ctx, r, shares, func(ctx context.Context, to kmsg.Requestor, part *share[QT, ST]) (err error) {
-		part.answer, err = send(ctx, to, part.topics)
-		return err
-	})
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return s.merge(topics, l, shares), nil
-}
-
 // leaders looks up who leads partitions, in one image.
 type leaders struct {
 	image *metadata.Image
 	self  int32
 }
 
-// of is the leader of a partition. What does not exist goes to this node, which says so.
-func (l leaders) of(t topicKey, number int32) int32 {
-	var topic *metadata.Topic
+func (l leaders) topic(t topicKey) *metadata.Topic {
 	if t.id != ([16]byte{}) {
-		topic = l.image.TopicByID(t.id)
-	} else {
-		topic = l.image.Topic(t.name)
+		return l.image.TopicByID(t.id)
 	}
+	return l.image.Topic(t.name)
+}
+
+// of is the leader of a partition. What does not exist goes to this node, which says so.
+func (l leaders) of(topic *metadata.Topic, number int32) int32 {
 	if topic == nil || number < 0 || int(number) >= len(topic.Partitions) {
 		return l.self
 	}
@@ -73,9 +58,9 @@ func (r *Router) leaders() leaders { return leaders{image: r.cfg.Image(), self: 
 func (s *split[QT, QP, ST, SP]) whole(r *Router, l leaders, topics []QT) kmsg.Requestor {
 	id, first := l.self, true
 	for i := range topics {
-		key, parts := s.topic(&topics[i]), *s.partitions(&topics[i])
+		topic, parts := l.topic(s.topic(&topics[i])), *s.partitions(&topics[i])
 		for j := range parts {
-			leader := l.of(key, s.number(&parts[j]))
+			leader := l.of(topic, s.number(&parts[j]))
 			if first {
 				id, first = leader, false
 			}
@@ -100,10 +85,10 @@ type share[QT, ST any] struct {
 func (s *split[QT, QP, ST, SP]) byLeader(l leaders, topics []QT) []*share[QT, ST] {
 	var shares []*share[QT, ST]
 	for i := range topics {
-		key := s.topic(&topics[i])
+		topic := l.topic(s.topic(&topics[i]))
 		cut := make(map[int32]*[]QP) // of this topic, by leader
 		for _, p := range *s.partitions(&topics[i]) {
-			leader := l.of(key, s.number(&p))
+			leader := l.of(topic, s.number(&p))
 			if cut[leader] == nil {
 				var to *share[QT, ST]
 				shares, to = shareOf(shares, leader)
@@ -154,11 +139,12 @@ func (s *split[QT, QP, ST, SP]) merge(topics []QT, l leaders, shares []*share[QT
 	merged := make([]ST, len(topics))
 	for i := range topics {
 		key := s.topic(&topics[i])
+		topic := l.topic(key)
 		merged[i] = s.newTopic(key)
 		out := s.answers(&merged[i])
 		for _, p := range *s.partitions(&topics[i]) {
 			number := s.number(&p)
-			_, from := shareOf(shares, l.of(key, number))
+			_, from := shareOf(shares, l.of(topic, number))
 			if a := s.find(from.answer, key, number); a != nil {
 				*out = append(*out, *a)
 				continue
