@@ -41,31 +41,41 @@ func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) 
 
 func produce() way {
 	return byLeaders(produceSplit(), envelope[kmsg.ProduceRequestTopic, kmsg.ProduceResponseTopic]{
-		asked: func(r kmsg.Request) []kmsg.ProduceRequestTopic { return r.(*kmsg.ProduceRequest).Topics },
+		asked: func(r kmsg.Request) []kmsg.ProduceRequestTopic {
+			return r.(*kmsg.ProduceRequest).Topics
+		},
 		about: func(r kmsg.Request, topics []kmsg.ProduceRequestTopic) kmsg.Request {
 			part := *r.(*kmsg.ProduceRequest)
 			part.Topics = topics
 			return &part
 		},
-		answers: func(r kmsg.Response) *[]kmsg.ProduceResponseTopic { return &r.(*kmsg.ProduceResponse).Topics },
+		answers: func(r kmsg.Response) *[]kmsg.ProduceResponseTopic {
+			return &r.(*kmsg.ProduceResponse).Topics
+		},
 	})
 }
 
 func listOffsets() way {
 	return byLeaders(listOffsetsSplit(), envelope[kmsg.ListOffsetsRequestTopic, kmsg.ListOffsetsResponseTopic]{
-		asked: func(r kmsg.Request) []kmsg.ListOffsetsRequestTopic { return r.(*kmsg.ListOffsetsRequest).Topics },
+		asked: func(r kmsg.Request) []kmsg.ListOffsetsRequestTopic {
+			return r.(*kmsg.ListOffsetsRequest).Topics
+		},
 		about: func(r kmsg.Request, topics []kmsg.ListOffsetsRequestTopic) kmsg.Request {
 			part := *r.(*kmsg.ListOffsetsRequest)
 			part.Topics = topics
 			return &part
 		},
-		answers: func(r kmsg.Response) *[]kmsg.ListOffsetsResponseTopic { return &r.(*kmsg.ListOffsetsResponse).Topics },
+		answers: func(r kmsg.Response) *[]kmsg.ListOffsetsResponseTopic {
+			return &r.(*kmsg.ListOffsetsResponse).Topics
+		},
 	})
 }
 
 func deleteRecords() way {
 	return byLeaders(deleteRecordsSplit(), envelope[kmsg.DeleteRecordsRequestTopic, kmsg.DeleteRecordsResponseTopic]{
-		asked: func(r kmsg.Request) []kmsg.DeleteRecordsRequestTopic { return r.(*kmsg.DeleteRecordsRequest).Topics },
+		asked: func(r kmsg.Request) []kmsg.DeleteRecordsRequestTopic {
+			return r.(*kmsg.DeleteRecordsRequest).Topics
+		},
 		about: func(r kmsg.Request, topics []kmsg.DeleteRecordsRequestTopic) kmsg.Request {
 			part := *r.(*kmsg.DeleteRecordsRequest)
 			part.Topics = topics
@@ -78,7 +88,9 @@ func deleteRecords() way {
 }
 
 func offsetForLeaderEpoch() way {
-	return byLeaders(offsetForLeaderEpochSplit(), envelope[kmsg.OffsetForLeaderEpochRequestTopic, kmsg.OffsetForLeaderEpochResponseTopic]{
+	return byLeaders(offsetForLeaderEpochSplit(), envelope[
+		kmsg.OffsetForLeaderEpochRequestTopic, kmsg.OffsetForLeaderEpochResponseTopic,
+	]{
 		asked: func(r kmsg.Request) []kmsg.OffsetForLeaderEpochRequestTopic {
 			return r.(*kmsg.OffsetForLeaderEpochRequest).Topics
 		},
@@ -94,7 +106,9 @@ func offsetForLeaderEpoch() way {
 }
 
 func describeProducers() way {
-	return byLeaders(describeProducersSplit(), envelope[kmsg.DescribeProducersRequestTopic, kmsg.DescribeProducersResponseTopic]{
+	return byLeaders(describeProducersSplit(), envelope[
+		kmsg.DescribeProducersRequestTopic, kmsg.DescribeProducersResponseTopic,
+	]{
 		asked: func(r kmsg.Request) []kmsg.DescribeProducersRequestTopic {
 			return r.(*kmsg.DescribeProducersRequest).Topics
 		},
