@@ -83,7 +83,7 @@ func (h *hub) demote(s *stream) {
 	rest := s.rest
 	s.rest = nil
 	h.join(s)
-	if !h.tails.spawn(func() { s.run(h.ctx, rest) }) {
+	if !h.tails.spawn(func() { s.run(h.tails.ctx, rest) }) {
 		h.leave(s)
 		h.drop(s)
 	}

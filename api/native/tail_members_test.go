@@ -2,6 +2,7 @@ package native
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -136,6 +137,23 @@ func TestSweepInSlices(t *testing.T) {
 	require.Equal(t, -1, h.sweepAt)
 	require.Len(t, ends, 5)
 	h.members = h.members[len(h.members)-5:]
+}
+
+// Readers that are behind when their hub ends are told what the others are told.
+func TestSlowReadersAreToldTheEnd(t *testing.T) {
+	h, ends, _ := idleHub(t, 6)
+	large := sealFrame(append(newFrame(nil), bytes.Repeat([]byte(": more than sockets hold\n"), 1<<20)...))
+	h.publish(&eventWriter{offsets: []int64{1}, frames: []frame{large}, after: [][]int64{{1}}})
+	require.Empty(t, h.members)
+	h.err = api.Refuse(api.Internal, "the topic has gone")
+	h.finish()
+	for _, c := range ends {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(body[len(body)-500:]), "event: error\ndata: ")
+	}
 }
 
 func TestFrame(t *testing.T) {

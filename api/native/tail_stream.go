@@ -187,7 +187,10 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 	arena := k.edge.Arena()
 	defer arena.Free()
 	results, err := k.client.Fetch(record.WithArena(h.ctx, arena), s.request(tail))
-	if err != nil {
+	switch {
+	case h.ctx.Err() != nil:
+		return nil, waitHub, nil // which tells why it ends
+	case err != nil:
 		return nil, goOn, err
 	}
 	scratch := k.takeScratch()
@@ -266,7 +269,7 @@ func rotate(p []client.FetchPartition, offsets []int64) {
 // farewell is the last event of a stream: end when the server stops, error when the stream cannot go on.
 func farewell(err error) frame {
 	b := newFrame(nil)
-	if errors.Is(err, errStopped) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, errStopped) {
 		b = append(b, "event: end\ndata: {\"reason\":\"drain\"}\n\n"...)
 		return sealFrame(b)
 	}
