@@ -34,20 +34,13 @@ type jsonEncoder struct {
 	// lines keeps each record on one line: line ends between the tokens of a JSON key or value become spaces.
 	lines bool
 
-	// keys and values say what is known of the batch in hand; spliced tells it of the last field.
-	keys, values plainness
-	spliced      bool
+	// plain says that all values of the batch in hand are known to be JSON that can be spliced in as it stands,
+	// plainSoFar that those seen now are.
+	plain, plainSoFar bool
 
 	clock clock
 	head  []byte // what begins a record of partition of
 	of    int32
-}
-
-// plainness is what is known of all keys or all values of a batch: whether they are JSON that can be spliced in as it
-// stands.
-type plainness struct {
-	sure  bool // they are, says an earlier look
-	sofar bool // those seen now are
 }
 
 // append writes r behind dst as one JSON object.
@@ -63,26 +56,21 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 		dst = append(dst, '"')
 	}
 	var keyFault, valueFault string
-	switch {
-	case r.Key == nil:
-	case e.keys.sure:
-		dst = append(dst, `,"key":`...)
-		dst = append(dst, r.Key...)
-	default:
+	if r.Key != nil {
 		dst = append(dst, `,"key`...)
-		dst, keyFault = e.appendField(dst, e.key, r.Key)
-		e.keys.sofar = e.keys.sofar && e.spliced
+		dst, _, keyFault = e.appendField(dst, e.key, r.Key)
 	}
 	switch {
 	case r.Value == nil:
 		dst = append(dst, `,"value":null`...)
-	case e.values.sure:
+	case e.plain:
 		dst = append(dst, `,"value":`...)
 		dst = append(dst, r.Value...)
 	default:
+		var spliced bool
 		dst = append(dst, `,"value`...)
-		dst, valueFault = e.appendField(dst, e.value, r.Value)
-		e.values.sofar = e.values.sofar && e.spliced
+		dst, spliced, valueFault = e.appendField(dst, e.value, r.Value)
+		e.plainSoFar = e.plainSoFar && spliced
 	}
 	if len(r.Headers) > 0 {
 		dst = appendHeaders(dst, r.Headers)
@@ -101,16 +89,15 @@ func (e *jsonEncoder) begin(partition int32) {
 	e.of = partition
 }
 
-// appendField writes the rest of a member whose name is begun, in the form asked for or the first that fits. It
-// returns what is wrong with bytes that do not fit.
-func (e *jsonEncoder) appendField(dst []byte, asked form, b []byte) (out []byte, fault string) {
-	e.spliced = false
+// appendField writes the rest of a member whose name is begun, in the form asked for or the first that fits. spliced
+// says that it wrote the bytes as they are, fault what is wrong with bytes that do not fit.
+func (e *jsonEncoder) appendField(dst []byte, asked form, b []byte) (out []byte, spliced bool, fault string) {
 	if asked == formJSON || asked == formAuto {
 		value, flags, ok := jsonText(b)
 		switch {
 		case ok && !rawjson.IsNull(value):
-			e.spliced = len(value) == len(b) && flags&rawjson.Newline == 0
-			return e.appendJSON(dst, value, flags), ""
+			spliced = len(value) == len(b) && flags&rawjson.Newline == 0
+			return e.appendJSON(dst, value, flags), spliced, ""
 		case asked == formJSON && ok:
 			fault = jsonNull
 		case asked == formJSON:
@@ -119,13 +106,13 @@ func (e *jsonEncoder) appendField(dst []byte, asked form, b []byte) (out []byte,
 	}
 	if asked == formText || asked == formAuto {
 		if utf8.Valid(b) {
-			return rawjson.AppendString(append(dst, `_text":`...), b), ""
+			return rawjson.AppendString(append(dst, `_text":`...), b), false, ""
 		}
 		if asked == formText {
 			fault = notText
 		}
 	}
-	return appendBase64(append(dst, `_base64":`...), b), fault
+	return appendBase64(append(dst, `_base64":`...), b), false, fault
 }
 
 // appendJSON splices a JSON value in. Line ends stand only between its tokens, so spaces can stand for them.

@@ -9,9 +9,9 @@ import (
 	"millrace/record"
 )
 
-// plainBatches remembers batches in which every value, or every key, was found to be JSON that can be spliced in as it
-// stands, so that the next reader of the same records is spared the look at each byte. A batch is known by its topic's
-// id, partition, offset, leader epoch and checksum: the same ones never stand for other bytes. What is remembered are
+// plainBatches remembers batches in which every value was found to be JSON that can be spliced in as it stands, so
+// that the next reader of the same records is spared the look at each byte. A batch is known by its topic's id,
+// partition, offset, leader epoch and checksum: the same ones never stand for other bytes. What is remembered are
 // hashes of these, in a table in which a new one takes the place of an older one; a seed of its own keeps anybody from
 // choosing records whose hash is another's. Safe for concurrent use.
 type plainBatches struct {
@@ -42,40 +42,28 @@ func (p *plainBatches) add(hash uint64) { p.table[hash>>48].Store(hash) }
 
 // plainWatch carries what is known of a batch to the encoder of its records, and back what that finds.
 type plainWatch struct {
-	known        *plainBatches
-	topic        *client.Topic
-	partition    int32
-	encoder      *jsonEncoder
-	keys, values uint64 // hashes that stand for all keys, and all values, of the batch in hand
+	known     *plainBatches
+	topic     *client.Topic
+	partition int32
+	encoder   *jsonEncoder
+	hash      uint64 // of the batch in hand
 }
 
 // begin is called before the records of a batch.
 func (w *plainWatch) begin(b record.Batch) {
 	e := w.encoder
-	e.keys, e.values = plainness{}, plainness{}
-	if w.topic.ID == [16]byte{} {
+	e.plain, e.plainSoFar = false, false
+	if w.topic.ID == [16]byte{} || e.value != formJSON && e.value != formAuto {
 		return
 	}
-	w.values = w.known.hash(w.topic, w.partition, b)
-	w.keys = mix(w.values, w.known.seed) | 1
-	e.keys = w.look(e.key, w.keys)
-	e.values = w.look(e.value, w.values)
-}
-
-func (w *plainWatch) look(f form, hash uint64) plainness {
-	if f != formJSON && f != formAuto {
-		return plainness{}
-	}
-	sure := w.known.has(hash)
-	return plainness{sure: sure, sofar: !sure}
+	w.hash = w.known.hash(w.topic, w.partition, b)
+	e.plain = w.known.has(w.hash)
+	e.plainSoFar = !e.plain
 }
 
 // end is called behind the records of a batch of which none was left out.
 func (w *plainWatch) end() {
-	if w.encoder.keys.sofar {
-		w.known.add(w.keys)
-	}
-	if w.encoder.values.sofar {
-		w.known.add(w.values)
+	if w.encoder.plainSoFar {
+		w.known.add(w.hash)
 	}
 }

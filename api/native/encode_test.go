@@ -118,6 +118,39 @@ func TestEncodeEventAttributesAreBounded(t *testing.T) {
 	require.Len(t, got, maxEventAttributes)
 }
 
+// Whatever batches were read before, and however much of them, a read shows what it would show without that.
+func TestKnownBatchesReadAlike(t *testing.T) {
+	values := [][]byte{
+		[]byte(`{"a":1}`), []byte(`"text"`), []byte(`1`), nil, []byte("null"), []byte(" 1"), []byte("[\n1]"), []byte("text"), {},
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	known, topic := newPlainBatches(), &client.Topic{Name: "t", ID: [16]byte{1}}
+	read := func(topic *client.Topic, batch record.Batch, value form, from int64, count int) string {
+		e := jsonEncoder{value: value, lines: true}
+		w := plainWatch{known: known, topic: topic, encoder: &e}
+		var s scanner
+		var out []byte
+		_, err := s.scan(segment{batches: batch, from: from, before: forever, watch: &w}, func(r *record.Record) bool {
+			out = append(e.append(out, 0, r), '\n')
+			count--
+			return count > 0
+		})
+		require.NoError(t, err)
+		return string(out)
+	}
+	for range 2000 {
+		var b record.Builder
+		for range 1 + rng.IntN(3) {
+			b.Append(&record.Record{Timestamp: int64(rng.IntN(5)), Value: values[rng.IntN(1+rng.IntN(len(values)))]})
+		}
+		batch := b.Build()
+		for range 4 {
+			from, count, value := rng.Int64N(2), 1+rng.IntN(3), form(rng.IntN(4))
+			require.Equal(t, read(&client.Topic{Name: "t"}, batch, value, from, count), read(topic, batch, value, from, count))
+		}
+	}
+}
+
 // benchBatch is one batch of JSON values of about a size, with tokens as in everyday objects.
 func benchBatch(size, count int) record.Batch {
 	value := []byte(`{"ts":1000000000000000000`)
@@ -156,14 +189,19 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// A page over batches that were read before costs no look at the values.
+// A page over batches that were read before costs no look at the values. Batches of a topic without an id are looked
+// at each time.
 func BenchmarkPage(b *testing.B) {
 	for _, c := range []struct {
 		name        string
 		size, count int
-	}{{"100B", 100, 100}, {"1KiB", 1024, 100}} {
+		id          [16]byte
+	}{
+		{"100B/first", 100, 100, [16]byte{}}, {"100B/again", 100, 100, [16]byte{1}},
+		{"1KiB/first", 1024, 100, [16]byte{}}, {"1KiB/again", 1024, 100, [16]byte{1}},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			topic := &client.Topic{Name: "t", ID: [16]byte{1}}
+			topic := &client.Topic{Name: "t", ID: c.id}
 			batch := benchBatch(c.size, c.count)
 			pool := record.NewPool(64 << 20)
 			var s scratch
