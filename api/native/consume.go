@@ -312,8 +312,8 @@ func (k *Consumer) writeBody(w http.ResponseWriter, mediaType string, body []byt
 	size := int64(len(body))
 	defer k.writing.Add(-size)
 	if sum := k.writing.Add(size); sum > answerBytes && sum > size {
-		return api.Refuse(api.Overloaded, "answers of %d MiB are being read at the moment, which is the limit",
-			answerBytes>>20)
+		return k.edge.OverLimit("answer_bytes", api.Refuse(api.Overloaded,
+			"answers of %d MiB are being read at the moment, which is the limit", answerBytes>>20))
 	}
 	h := w.Header()
 	h["Content-Type"] = []string{mediaType}

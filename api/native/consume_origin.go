@@ -133,15 +133,14 @@ func listOffsets(ctx context.Context, c *client.Client, t *client.Topic, places 
 
 // outOfRange adds both bounds of the log to the answer that a place is outside of it.
 func outOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place, cause error) error {
-	first, last := []place{at}, []place{at}
-	if lookUp(ctx, c, t, first, client.Earliest, client.ReadUncommitted) != nil ||
-		lookUp(ctx, c, t, last, client.Latest, client.ReadUncommitted) != nil {
+	start, end, err := c.Bounds(ctx, t, at.partition)
+	if err != nil {
 		return cause
 	}
 	e := api.FromError(cause)
 	e.Detail = fmt.Sprintf("offset %d of %s-%d is outside the log, which holds offsets from %d up to, but not "+
-		"including, %d", at.next, t.Name, at.partition, first[0].next, last[0].next)
-	return e.With("offset", at.next).With("log_start_offset", first[0].next).With("high_watermark", last[0].next)
+		"including, %d", at.next, t.Name, at.partition, start, end)
+	return e.With("offset", at.next).With("log_start_offset", start).With("high_watermark", end)
 }
 
 // unreadable says that a stored batch cannot be read, and how to go past it.

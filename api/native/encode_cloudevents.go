@@ -2,6 +2,7 @@ package native
 
 import (
 	"mime"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,7 +20,7 @@ const maxEventAttributes = 100
 type eventEncoder struct {
 	topic string
 	clock clock
-	names [][]byte // the attributes of the event in hand; kept for its memory
+	names []string // the attributes of the event in hand; kept for its memory
 }
 
 // recordEventType is the type of an event that wraps a record which is none.
@@ -69,7 +70,7 @@ func (e *eventEncoder) appendBinary(dst []byte, r *record.Record, contentType st
 		if !ok || !e.isNew(name) || r.Headers[i].Value == nil || !utf8.Valid(r.Headers[i].Value) {
 			continue
 		}
-		e.names = append(e.names, []byte(name))
+		e.names = append(e.names, name)
 		if len(e.names) > 1 {
 			dst = append(dst, ',')
 		}
@@ -100,12 +101,7 @@ func (e *eventEncoder) isNew(name string) bool {
 			return false
 		}
 	}
-	for _, n := range e.names {
-		if string(n) == name {
-			return false
-		}
-	}
-	return true
+	return !slices.Contains(e.names, name)
 }
 
 func (e *eventEncoder) appendWrapped(dst []byte, partition int32, r *record.Record, contentType string) []byte {
