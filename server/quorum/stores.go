@@ -35,7 +35,7 @@ type logStore interface {
 
 func openStores(dir string, logger hclog.Logger) (*stores, error) {
 	walDir := filepath.Join(dir, "wal")
-	if err := os.MkdirAll(walDir, 0o755); err != nil {
+	if err := makeFolder(dir, walDir); err != nil {
 		return nil, err
 	}
 	meta := new(metadb.BoltMetaDB) // of our own, since the log does not close the one it makes
@@ -48,6 +48,16 @@ func openStores(dir string, logger hclog.Logger) (*stores, error) {
 		return nil, errors.Join(err, log.Close(), meta.Close())
 	}
 	return &stores{log: newGuardedLog(log), snapshots: snapshots, closers: []io.Closer{log, meta}}, nil
+}
+
+// makeFolder makes the metadata folder and the one inside it. Nobody but the node's user may look into it: the
+// libraries that write there make their files readable for all.
+func makeFolder(dir, inside string) error {
+	const onlyOwner = 0o700
+	if err := os.MkdirAll(inside, onlyOwner); err != nil {
+		return err
+	}
+	return os.Chmod(dir, onlyOwner) // it may be there already, and open
 }
 
 func (s *stores) close() error {

@@ -3,6 +3,8 @@ package quorum
 import (
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -76,4 +78,20 @@ func TestOpenOnABrokenDisk(t *testing.T) {
 	require.ErrorIs(t, err, ErrOffline)
 	require.ErrorIs(t, err, errBroken)
 	require.NoError(t, s.close())
+}
+
+// Only the node's user may look into the metadata folder, also into one that was open before.
+func TestFolderIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "metadata")
+	for range 2 {
+		s, err := openStores(dir, newLogger(nil))
+		require.NoError(t, err)
+		require.NoError(t, s.close())
+		for _, folder := range []string{dir, filepath.Join(dir, "wal")} {
+			st, err := os.Stat(folder)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o700), st.Mode().Perm(), folder)
+		}
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
 }
