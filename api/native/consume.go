@@ -36,9 +36,9 @@ const (
 	idleExpanders = 8
 )
 
-// Consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; Close ends
+// consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; close ends
 // them. It is safe for concurrent use.
-type Consumer struct {
+type consumer struct {
 	edge   *api.Edge
 	client *client.Client
 	tails  *tails
@@ -59,9 +59,9 @@ type scratch struct {
 	text    []byte
 }
 
-// NewConsumer makes a Consumer. It does no I/O.
-func NewConsumer(edge *api.Edge, c *client.Client) *Consumer {
-	k := &Consumer{
+// newConsumer makes a consumer. It does no I/O.
+func newConsumer(edge *api.Edge, c *client.Client) *consumer {
+	k := &consumer{
 		edge: edge, client: c, codecs: record.NewCodecs(idleExpanders), plain: newPlainBatches(),
 		scratches: make(chan *scratch, idleScratches),
 	}
@@ -69,21 +69,21 @@ func NewConsumer(edge *api.Edge, c *client.Client) *Consumer {
 	return k
 }
 
-// Routes adds the operations to a router.
-func (k *Consumer) Routes(r chi.Router) {
+// routes adds the operations to a router.
+func (k *consumer) routes(r chi.Router) {
 	r.Get("/v1/topics/{topic}/records", k.readTopic)
 	r.Get("/v1/topics/{topic}/partitions/{partition}/records", k.readPartition)
 }
 
-// Close ends all live streams and returns when nothing of them runs any more. Reads in progress are not its concern:
+// close ends all live streams and returns when nothing of them runs any more. Reads in progress are not its concern:
 // they end with their requests.
-func (k *Consumer) Close() { k.tails.close() }
+func (k *consumer) close() { k.tails.close() }
 
-func (k *Consumer) readTopic(w http.ResponseWriter, r *http.Request) {
+func (k *consumer) readTopic(w http.ResponseWriter, r *http.Request) {
 	k.serve(w, r, allPartitions, nil)
 }
 
-func (k *Consumer) readPartition(w http.ResponseWriter, r *http.Request) {
+func (k *consumer) readPartition(w http.ResponseWriter, r *http.Request) {
 	v := api.PathParam(r, "partition")
 	n, err := parseDecimal(v)
 	if err != nil || n > math.MaxInt32 {
@@ -93,7 +93,7 @@ func (k *Consumer) readPartition(w http.ResponseWriter, r *http.Request) {
 	k.serve(w, r, int32(n), nil)
 }
 
-func (k *Consumer) serve(w http.ResponseWriter, r *http.Request, partition int32, err error) {
+func (k *consumer) serve(w http.ResponseWriter, r *http.Request, partition int32, err error) {
 	if err == nil {
 		err = k.read(w, r, partition)
 	}
@@ -103,7 +103,7 @@ func (k *Consumer) serve(w http.ResponseWriter, r *http.Request, partition int32
 }
 
 // read answers one read. An error means that nothing was written yet.
-func (k *Consumer) read(w http.ResponseWriter, r *http.Request, partition int32) error {
+func (k *consumer) read(w http.ResponseWriter, r *http.Request, partition int32) error {
 	form := api.Negotiate(r.Header, typeJSON, typeLines, typeEvents, typeCloudBatch, typeBatches)
 	if form == "" {
 		return api.Refuse(api.NotAcceptable, "records come as %s, %s, %s, %s or %s", typeJSON, typeLines, typeEvents,
@@ -147,7 +147,7 @@ func (k *Consumer) read(w http.ResponseWriter, r *http.Request, partition int32)
 }
 
 // readPage answers with one page of records in a form of JSON.
-func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
+func (k *consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
 	if p.places, err = start(r.Context(), k.client, p.topic, p.partition, p.query); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (k *Consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (er
 }
 
 // fillPage reads and encodes what the page holds.
-func (k *Consumer) fillPage(r *http.Request, p *page) error {
+func (k *consumer) fillPage(r *http.Request, p *page) error {
 	s := k.takeScratch()
 	defer k.keepScratch(s)
 	p.begin(s)
@@ -174,7 +174,7 @@ func (k *Consumer) fillPage(r *http.Request, p *page) error {
 	return nil
 }
 
-func (k *Consumer) takeScratch() *scratch {
+func (k *consumer) takeScratch() *scratch {
 	select {
 	case s := <-k.scratches:
 		return s
@@ -184,7 +184,7 @@ func (k *Consumer) takeScratch() *scratch {
 }
 
 // keepScratch takes back a scratch.
-func (k *Consumer) keepScratch(s *scratch) {
+func (k *consumer) keepScratch(s *scratch) {
 	if s.scanner.reader.Kept() > keptExpanded || cap(s.scanner.record.Headers) > keptHeaders {
 		return
 	}
@@ -241,7 +241,7 @@ func (p *page) end(s *scratch) {
 }
 
 // writePage sends the page. Once it writes, its error is nil: a client that has gone needs no answer.
-func (k *Consumer) writePage(w http.ResponseWriter, r *http.Request, p *page) error {
+func (k *consumer) writePage(w http.ResponseWriter, r *http.Request, p *page) error {
 	h := w.Header()
 	h["Next"] = []string{p.next}
 	h["Link"] = []string{nextLink(r, p.next)}
@@ -308,7 +308,7 @@ func sealAnswer(h http.Header, r *http.Request, q *readQuery, tag string) (known
 
 // writeBody sends a whole body in one write, under a deadline that a reader of some pace meets. When readers are so
 // many or so slow that what waits for them is too much, it refuses.
-func (k *Consumer) writeBody(w http.ResponseWriter, mediaType string, body []byte) error {
+func (k *consumer) writeBody(w http.ResponseWriter, mediaType string, body []byte) error {
 	size := int64(len(body))
 	defer k.writing.Add(-size)
 	if sum := k.writing.Add(size); sum > answerBytes && sum > size {

@@ -15,7 +15,7 @@ import (
 
 // readBatches answers with stored batches as they are, from the one that holds the offset asked for. They go from the
 // fetched memory to the connection.
-func (k *Consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *client.Topic, partition int32,
+func (k *consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *client.Topic, partition int32,
 	q *readQuery) error {
 	if partition == allPartitions {
 		if len(topic.Partitions) != 1 {
@@ -57,7 +57,7 @@ func (k *Consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 }
 
 // fetchBatches fetches once, or waits until there is something, the wait is over or the server stops.
-func (k *Consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *place, q *readQuery) ([]byte, error) {
+func (k *consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *place, q *readQuery) ([]byte, error) {
 	deadline := time.Now().Add(q.wait)
 	for range maxPageFetches {
 		wait := untilDeadline(deadline)

@@ -97,7 +97,7 @@ type reads struct {
 	cl       *requestors
 	client   *client.Client
 	producer *kgo.Client
-	consumer *native.Consumer
+	api      *native.Server
 	server   *httptest.Server
 }
 
@@ -130,9 +130,9 @@ func newReads(t *testing.T, partitions int32, topics ...string) *reads {
 	t.Cleanup(e.producer.Close)
 	edge, err := api.NewEdge(api.Options{Client: e.client, Pool: record.NewPool(64 << 20)})
 	require.NoError(t, err)
-	e.consumer = native.NewConsumer(edge, e.client)
+	e.api = native.New(native.Options{Edge: edge, Client: e.client})
 	r := chi.NewRouter()
-	e.consumer.Routes(r)
+	e.api.Mount(r)
 	e.server = httptest.NewUnstartedServer(r)
 	e.server.Config.Protocols = new(http.Protocols)
 	e.server.Config.Protocols.SetHTTP1(true)
@@ -140,7 +140,7 @@ func newReads(t *testing.T, partitions int32, topics ...string) *reads {
 	e.server.Start()
 	e.url, e.http = e.server.URL, e.server.Client()
 	t.Cleanup(func() {
-		e.consumer.Close()
+		e.api.Close()
 		e.server.Close()
 	})
 	return e

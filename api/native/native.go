@@ -34,7 +34,7 @@ type Server struct {
 	edge     *api.Edge
 	client   *client.Client
 	producer *producer
-	consumer *Consumer
+	consumer *consumer
 }
 
 // New makes a Server. It does no I/O; Close ends what it starts later.
@@ -45,7 +45,7 @@ func New(o Options) *Server {
 	s := &Server{
 		edge: o.Edge, client: o.Client,
 		producer: newProducer(o),
-		consumer: NewConsumer(o.Edge, o.Client),
+		consumer: newConsumer(o.Edge, o.Client),
 	}
 	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
 	return s
@@ -62,11 +62,11 @@ func (s *Server) Mount(r chi.Router) {
 		Middlewares: []MiddlewareFunc{s.edge.JSONBodies(fail)},
 	})
 	r.Post("/v1/topics/{topic}/records", s.producer.routed)
-	s.consumer.Routes(r)
+	s.consumer.routes(r)
 }
 
 // Close ends the live streams and returns when nothing of them runs any more.
-func (s *Server) Close() { s.consumer.Close() }
+func (s *Server) Close() { s.consumer.close() }
 
 // failParameter answers for a parameter that the generated code could not read.
 func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error) {

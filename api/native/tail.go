@@ -39,7 +39,7 @@ const (
 //
 // So a slow reader costs itself a goroutine, and the hub and the other readers nothing.
 type tails struct {
-	consumer *Consumer
+	consumer *consumer
 	ctx      context.Context // the lifetime of all streams
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup // hubs, streams that have a goroutine
@@ -59,7 +59,7 @@ type hubKey struct {
 	key, value form
 }
 
-func newTails(k *Consumer) *tails {
+func newTails(k *consumer) *tails {
 	t := &tails{consumer: k, hubs: map[hubKey]*hub{}, rounds: make(chan struct{}, catchUpRounds)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
@@ -144,7 +144,7 @@ func (t *tails) forgetLocked(h *hub) {
 }
 
 // tail answers a read with a live stream of server-sent events. An error means that nothing was written yet.
-func (k *Consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.Topic, partition int32,
+func (k *consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.Topic, partition int32,
 	q *readQuery) error {
 	if q.limited || q.sized || q.wait > 0 {
 		return badQuery("max_records, max_bytes and wait are for answers that end; a stream of events goes on")
@@ -183,7 +183,7 @@ func (k *Consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.To
 }
 
 // openStream makes a stream at the place that q asks for.
-func (k *Consumer) openStream(ctx context.Context, topic *client.Topic, partition int32,
+func (k *consumer) openStream(ctx context.Context, topic *client.Topic, partition int32,
 	q *readQuery) (*stream, error) {
 	places, err := start(ctx, k.client, topic, partition, q)
 	if err != nil {

@@ -32,8 +32,8 @@ func idleHub(t *testing.T, members int) (h *hub, ends []net.Conn, done *int) {
 	c := client.New(mute{}, client.Options{})
 	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
 	require.NoError(t, err)
-	k := NewConsumer(edge, c)
-	t.Cleanup(k.Close)
+	k := newConsumer(edge, c)
+	t.Cleanup(k.close)
 	h = newHub(k.tails, hubKey{topic: "t", partition: 0}, &client.Topic{Name: "t"})
 	h.offsets, h.users = []int64{0}, members+1
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -296,7 +296,7 @@ func TestTailEndsOnClose(t *testing.T) {
 	e := newReads(t, 1, "t")
 	one := e.live("/v1/topics/t/records")
 	two, _ := e.tryLive(h2(t), "/v1/topics/t/records")
-	e.consumer.Close()
+	e.api.Close()
 	for _, l := range []*live{one, two} {
 		ev, err := l.next()
 		require.NoError(t, err)
@@ -331,7 +331,7 @@ func TestTailAbruptClose(t *testing.T) {
 	}
 	tr.CloseIdleConnections()
 	e.putValues("t", 0, 0, 3) // those who were quick to go are noticed by writing to them
-	e.consumer.Close()
+	e.api.Close()
 	e.server.Close()
 	e.cl.close()
 	e.cluster.Close()
