@@ -40,7 +40,7 @@ func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (int64,
 // decide proposes a command with a single item, unless it would fail or change nothing.
 func (c *Controller) decide(ctx context.Context, command metadata.Command) (metadata.Result, metadata.Item, error) {
 	if !c.quorum.IsLeader() {
-		return metadata.Result{}, notController(c.quorum.Leader()), nil
+		return metadata.Result{}, c.notController(), nil
 	}
 	r := c.machine.Image().Evaluate(command)
 	if r.Items[0].Code == 0 && r.Changed {

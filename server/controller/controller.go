@@ -146,7 +146,7 @@ func (p *plan) refuseAll(answer metadata.Item) {
 // into no command, so the log holds changes only; what is left can fail just by a race.
 func (c *Controller) run(ctx context.Context, p *plan) error {
 	if !c.quorum.IsLeader() {
-		p.refuseAll(notController(c.quorum.Leader()))
+		p.refuseAll(c.notController())
 		return nil
 	}
 	if len(p.entries) == 0 {
@@ -217,23 +217,32 @@ func (c *Controller) propose(
 	case errors.Is(err, context.DeadlineExceeded):
 		return r, refuse(kerr.RequestTimedOut, "no agreement within %v: the change may still happen", timeout), nil
 	case errors.Is(err, quorum.ErrNotLeader), errors.Is(err, quorum.ErrClosed):
-		return r, notController(c.quorum.Leader()), nil
+		return r, c.notController(), nil
 	case errors.Is(err, quorum.ErrBusy):
 		return r, refuse(kerr.ThrottlingQuotaExceeded, "too many changes of the cluster are on their way: try again"), nil
 	case errors.Is(err, quorum.ErrTooLarge):
 		return r, refuse(kerr.PolicyViolation, "the request is too large for one change: %v: split it", err), nil
 	case errors.Is(err, quorum.ErrOffline):
-		return r, refuse(kerr.KafkaStorageError, "%v: repair the disk of the controller and start it anew", err), nil
+		return r, offline(err), nil
 	default:
 		return r, metadata.Item{}, err
 	}
 }
 
-func notController(leader int32) metadata.Item {
-	if leader < 0 {
-		return refuse(kerr.NotController, "this node is not the controller, and none is known: try again")
+// notController says who else can help. Where nobody can until an operator does, trying again would be no advice.
+func (c *Controller) notController() metadata.Item {
+	leader := c.quorum.Leader()
+	if leader >= 0 {
+		return refuse(kerr.NotController, "this node is not the controller: node %d is", leader)
 	}
-	return refuse(kerr.NotController, "this node is not the controller: node %d is", leader)
+	if err := c.quorum.Offline(); err != nil {
+		return offline(err)
+	}
+	return refuse(kerr.NotController, "this node is not the controller, and none is known: try again")
+}
+
+func offline(err error) metadata.Item {
+	return refuse(kerr.KafkaStorageError, "%v: repair the disk of the controller and start it anew", err)
 }
 
 func refuse(e *kerr.Error, format string, args ...any) metadata.Item {

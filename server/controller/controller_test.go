@@ -103,6 +103,16 @@ func TestNotController(t *testing.T) {
 	require.Equal(t, kerr.NotController.Code, resp.ErrorCode)
 }
 
+// A node that cannot lead because its disk failed says so: nothing gets better by trying again.
+func TestNotControllerForGood(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.quorum.follower = true
+	c.quorum.offline = fmt.Errorf("%w: input/output error", quorum.ErrOffline)
+	created := c.create(t, newTopic("a", 1, 1))[0]
+	requireCode(t, kerr.KafkaStorageError, created.ErrorCode, created.ErrorMessage)
+	require.Contains(t, *created.ErrorMessage, "input/output error")
+}
+
 // TestRace checks the answer when another change got into the log between the check and the command.
 func TestRace(t *testing.T) {
 	c := newCluster(t, 1, nil)

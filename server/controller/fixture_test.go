@@ -22,6 +22,7 @@ type alone struct {
 	index     uint64
 	follower  bool
 	fail      error
+	offline   error // then nobody leads
 	before    func()
 	proposals int
 }
@@ -44,7 +45,13 @@ func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, u
 }
 
 func (q *alone) IsLeader() bool { return !q.follower }
-func (q *alone) Leader() int32  { return 7 }
+func (q *alone) Leader() int32 {
+	if q.offline != nil {
+		return -1
+	}
+	return 7
+}
+func (q *alone) Offline() error { return q.offline }
 
 var _ quorum.Quorum = (*alone)(nil)
 

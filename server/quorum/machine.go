@@ -13,9 +13,10 @@ import (
 // machine feeds the metadata machine from raft. After a command that it does not understand it applies
 // nothing more.
 type machine struct {
-	image  *metadata.Machine
-	fatal  func(error)
-	failed atomic.Pointer[error]
+	image   *metadata.Machine
+	applied *appliedMark
+	fatal   func(error)
+	failed  atomic.Pointer[error]
 }
 
 // outcome is what applying one command came to.
@@ -46,6 +47,7 @@ func (m *machine) Apply(entry *raft.Log) any {
 		}
 		return outcome{err: err}
 	}
+	m.applied.set(entry.Index)
 	return outcome{result: r}
 }
 

@@ -26,6 +26,8 @@ type Quorum interface {
 	IsLeader() bool
 	// Leader is the node id of the leader, or -1 when there is none or it is not known.
 	Leader() int32
+	// Offline is the ErrOffline that keeps this node from leading, or nil.
+	Offline() error
 }
 
 // The reasons why a proposal was not made.
@@ -39,3 +41,6 @@ var (
 // ErrOffline means that the metadata log could not be written: nothing can be changed until the node is
 // started anew. The outcome of a proposal on its way is unknown.
 var ErrOffline = errors.New("metadata log is offline after a failed write")
+
+// ErrLost means that the metadata log lacks what this node had applied before: it is damaged, an old copy, or gone.
+var ErrLost = errors.New("the metadata log has lost entries")

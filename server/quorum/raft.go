@@ -38,6 +38,9 @@ type Config struct {
 	// Fatal is called at most once, when the log holds a command that this version does not
 	// understand: the node must stop. It may be nil.
 	Fatal func(error)
+	// Known says that the node has been in a cluster: then a log that is not there was lost, and no new cluster is
+	// founded in its place.
+	Known bool
 	// HeartbeatTimeout is how long a follower waits for its leader; zero is one second.
 	HeartbeatTimeout time.Duration
 }
@@ -102,7 +105,7 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 	q := &Raft{
 		config:     c,
 		stores:     s,
-		machine:    &machine{image: c.Machine, fatal: c.Fatal},
+		machine:    &machine{image: c.Machine, applied: s.applied, fatal: c.Fatal},
 		slots:      make(chan struct{}, maxProposals),
 		leadership: make(chan bool, 8),
 		ready:      make(chan struct{}),
@@ -110,7 +113,11 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 	}
 	q.transport = newTransport(c)
 	conf := q.raftConfig()
-	if err := s.found(conf, q.transport, c.servers()); err != nil {
+	err := s.found(conf, q.transport, c)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
 		return nil, errors.Join(err, q.transport.Close())
 	}
 	if err := q.newRaft(conf); err != nil {
@@ -291,6 +298,9 @@ func (q *Raft) start(fn func()) bool {
 
 // IsLeader implements Quorum.
 func (q *Raft) IsLeader() bool { return q.leading.Load() }
+
+// Offline implements Quorum.
+func (q *Raft) Offline() error { return q.stores.log.failure() }
 
 // Leader implements Quorum.
 func (q *Raft) Leader() int32 {

@@ -24,6 +24,7 @@ const walSegmentBytes = 4 << 20
 type stores struct {
 	log       *guardedLog
 	snapshots raft.SnapshotStore
+	applied   *appliedMark
 	closers   []io.Closer // in the order to close them
 }
 
@@ -39,7 +40,7 @@ func openStores(dir string, logger hclog.Logger) (*stores, error) {
 		return nil, err
 	}
 	meta := new(metadb.BoltMetaDB) // of our own, since the log does not close the one it makes
-	log, err := wal.Open(walDir, wal.WithLogger(logger), wal.WithMetaStore(meta), wal.WithSegmentSize(walSegmentBytes))
+	log, err := openLog(walDir, logger, meta)
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}
@@ -47,7 +48,38 @@ func openStores(dir string, logger hclog.Logger) (*stores, error) {
 	if err != nil {
 		return nil, errors.Join(err, log.Close(), meta.Close())
 	}
-	return &stores{log: newGuardedLog(log), snapshots: snapshots, closers: []io.Closer{log, meta}}, nil
+	mark, err := openAppliedMark(filepath.Join(dir, appliedFile), logger)
+	if err != nil {
+		return nil, errors.Join(err, log.Close(), meta.Close())
+	}
+	return &stores{
+		log: newGuardedLog(log, logger), snapshots: snapshots, applied: mark, closers: []io.Closer{log, meta, mark},
+	}, nil
+}
+
+// openLog opens the log. Its library panics over some kinds of damage to the file that lists the segments.
+func openLog(dir string, logger hclog.Logger, meta *metadb.BoltMetaDB) (log *wal.WAL, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s is damaged: %v", dir, v)
+		}
+	}()
+	return wal.Open(dir, wal.WithLogger(logger), wal.WithMetaStore(meta), wal.WithSegmentSize(walSegmentBytes))
+}
+
+// check compares the log with the mark of what was applied. A lost end would otherwise look like a short log, and
+// every topic whose creation was in it like one that never was.
+func (s *stores) check() error {
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	last = max(last, s.lastSnapshot())
+	if applied := s.applied.index; last < applied {
+		return fmt.Errorf("%w: it ends at entry %d, but entry %d was applied: the log is damaged or an old copy; "+
+			"put the newest copy back", ErrLost, last, applied)
+	}
+	return nil
 }
 
 // makeFolder makes the metadata folder and the one inside it. Nobody but the node's user may look into it: the
@@ -74,8 +106,9 @@ const (
 	voteKey = "LastVoteTerm"
 )
 
-// found writes the first log entry, which lists the voters, unless there is a log already.
-func (s *stores) found(conf *raft.Config, t raft.Transport, servers raft.Configuration) error {
+// found writes the first log entry, which lists the voters, unless there is a log already. Where the node is known to
+// a cluster there must be one.
+func (s *stores) found(conf *raft.Config, t raft.Transport, c Config) error {
 	last, err := s.log.LastIndex()
 	if err != nil {
 		return err
@@ -87,11 +120,14 @@ func (s *stores) found(conf *raft.Config, t raft.Transport, servers raft.Configu
 	if last > 0 || len(snapshots) > 0 {
 		return nil
 	}
+	if c.Known {
+		return fmt.Errorf("%w: there are none, but the node has been in a cluster: put the folder back", ErrLost)
+	}
 	log := s.log.logStore // not guarded: this is no goroutine of raft's
 	if err := undoHalfFounding(log); err != nil {
 		return err
 	}
-	if err := raft.BootstrapCluster(conf, log, log, s.snapshots, t, servers); err != nil {
+	if err := raft.BootstrapCluster(conf, log, log, s.snapshots, t, c.servers()); err != nil {
 		return fmt.Errorf("found the metadata log: %w", err)
 	}
 	return nil
@@ -128,13 +164,14 @@ func (s *stores) lastSnapshot() uint64 {
 // that have nothing to do with it; so the goroutine of raft that writes ends here instead.
 type guardedLog struct {
 	logStore
+	logger  hclog.Logger
 	once    sync.Once
 	cause   atomic.Pointer[error]
 	offline chan struct{} // closed after cause is set
 }
 
-func newGuardedLog(s logStore) *guardedLog {
-	return &guardedLog{logStore: s, offline: make(chan struct{})}
+func newGuardedLog(s logStore, logger hclog.Logger) *guardedLog {
+	return &guardedLog{logStore: s, logger: logger, offline: make(chan struct{})}
 }
 
 // failure returns why the log is offline, or nil.
@@ -151,6 +188,8 @@ func (g *guardedLog) guard(err error) error {
 		return nil
 	}
 	g.once.Do(func() {
+		g.logger.Error("metadata log goes offline: nothing can be created, changed or deleted until the next start",
+			"err", err)
 		g.cause.Store(&err)
 		close(g.offline)
 	})

@@ -45,7 +45,7 @@ func openBreakable(t *testing.T) (*Raft, *brokenDisk, *stores, Config) {
 	s, err := openStores(t.TempDir(), newLogger(nil))
 	require.NoError(t, err)
 	disk := &brokenDisk{logStore: s.log.logStore}
-	s.log = newGuardedLog(disk)
+	s.log = newGuardedLog(disk, newLogger(nil))
 	q, err := open(t.Context(), c, s)
 	require.NoError(t, err)
 	return q, disk, s, c
@@ -73,7 +73,7 @@ func TestOpenOnABrokenDisk(t *testing.T) {
 	q, disk, s, c := openBreakable(t)
 	require.NoError(t, q.stop())
 	disk.broken.Store(true)
-	s.log = newGuardedLog(disk)
+	s.log = newGuardedLog(disk, newLogger(nil))
 	_, err := open(t.Context(), c, s)
 	require.ErrorIs(t, err, ErrOffline)
 	require.ErrorIs(t, err, errBroken)
