@@ -72,6 +72,8 @@ func (n *Node) ready() error {
 	switch {
 	case n.draining.Load():
 		return ErrDraining
+	case n.quorum.Offline() != nil:
+		return n.quorum.Offline()
 	case n.quorum.Leader() < 0:
 		return errors.New("the metadata quorum has no leader")
 	case n.broker.Image() == nil:
