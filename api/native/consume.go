@@ -33,7 +33,6 @@ const (
 	idleScratches = 64
 	keptExpanded  = 2 << 20 // a scratch whose buffers grew beyond these is not kept
 	keptHeaders   = 4096
-	idleExpanders = 8
 )
 
 // consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; close ends
@@ -44,6 +43,8 @@ type consumer struct {
 	tails  *tails
 	codecs *record.Codecs
 	plain  *plainBatches
+
+	expanding chan struct{} // of all scanners
 
 	writing atomic.Int64 // bytes of answers that are being written
 
@@ -62,8 +63,8 @@ type scratch struct {
 // newConsumer makes a consumer. It does no I/O.
 func newConsumer(edge *api.Edge, c *client.Client) *consumer {
 	k := &consumer{
-		edge: edge, client: c, codecs: record.NewCodecs(idleExpanders), plain: newPlainBatches(),
-		scratches: make(chan *scratch, idleScratches),
+		edge: edge, client: c, codecs: record.NewCodecs(expanders), plain: newPlainBatches(),
+		expanding: make(chan struct{}, expanders), scratches: make(chan *scratch, idleScratches),
 	}
 	k.tails = newTails(k)
 	return k
@@ -179,7 +180,7 @@ func (k *consumer) takeScratch() *scratch {
 	case s := <-k.scratches:
 		return s
 	default:
-		return &scratch{scanner: scanner{reader: record.Reader{Codecs: k.codecs}}}
+		return &scratch{scanner: scanner{reader: record.Reader{Codecs: k.codecs}, expanding: k.expanding}}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/api"
+	"millrace/record"
 )
 
 // Slow readers cannot make the server hold any amount of answers.
@@ -26,4 +27,23 @@ func TestAnswersBeingWrittenAreBounded(t *testing.T) {
 	w2 := httptest.NewRecorder()
 	require.NoError(t, k.writeBody(w2, typeLines, make([]byte, answerBytes+1)), "one alone always goes")
 	require.Equal(t, http.StatusOK, w.Code)
+}
+
+// What a batch expands to is held by few reads at a time.
+func TestExpandedBatchesAreBounded(t *testing.T) {
+	for codec, held := range map[record.Codec]int{record.None: 0, record.Gzip: 1} {
+		var b record.Builder
+		b.SetCodec(codec)
+		b.Append(&record.Record{Value: []byte("v")})
+		s := scanner{expanding: make(chan struct{}, 1)}
+		records := 0
+		_, err := s.scan(segment{batches: b.Build(), before: forever}, func(*record.Record) bool {
+			records++
+			require.Len(t, s.expanding, held, codec)
+			return true
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, records)
+		require.Empty(t, s.expanding)
+	}
 }

@@ -8,8 +8,12 @@ import (
 	"millrace/record"
 )
 
-// maxExpandedBytes bounds what one compressed batch may expand to.
-const maxExpandedBytes = 64 << 20
+// maxExpandedBytes bounds what one compressed batch may expand to, expanders how many are expanded at a time, in all
+// reads together: a small batch may expand to very much.
+const (
+	maxExpandedBytes = 64 << 20
+	expanders        = 8
+)
 
 // scanner hands out the records of fetched batches. It is the one place that knows which records of a batch a
 // reader gets: those at or above the offset asked for, of no control batch and of no aborted transaction.
@@ -17,6 +21,8 @@ const maxExpandedBytes = 64 << 20
 type scanner struct {
 	reader record.Reader
 	record record.Record
+	// expanding has an element for each scanner that holds an expanded batch; nil does not count them.
+	expanding chan struct{}
 	// aborted are the producers whose transaction, open at the batch in hand, was aborted in the end.
 	aborted []int64
 }
@@ -67,6 +73,10 @@ func (c *scanner) scan(s segment, take func(*record.Record) bool) (next int64, e
 
 // batch hands out the records of one batch. full says that take refused one or the bound was reached.
 func (c *scanner) batch(b record.Batch, s segment, from int64, take func(*record.Record) bool) (int64, bool, error) {
+	if b.Codec() != record.None && c.expanding != nil {
+		c.expanding <- struct{}{}
+		defer func() { <-c.expanding }()
+	}
 	c.reader.Reset(b, maxExpandedBytes)
 	defer c.reader.Close()
 	if s.watch != nil {
