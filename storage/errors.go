@@ -45,6 +45,7 @@ func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange
 type CorruptionError struct {
 	File     string // relative to the data directory
 	Position int64  // first byte that is wrong, -1 when the file as a whole is
+	Next     int64  // of a batch that Read met: the offset to read on from, 0 when it is not known
 	Err      error
 }
 

@@ -85,7 +85,7 @@ func (l *Log) read(from int64, maxBytes int, limit int64, alloc func(n int) []by
 	for i := list.at(from); i < len(list); i++ {
 		r, err := l.readSegment(list[i], readRequest{from, maxBytes, limit, alloc})
 		if err != errNoBatch {
-			return r, err
+			return r, l.tellNext(list, i, from, err)
 		}
 	}
 	return ReadResult{NextOffset: from}, nil
@@ -98,7 +98,8 @@ type readRequest struct {
 	alloc    func(n int) []byte
 }
 
-// readSegment reads from one segment; errNoBatch if it has nothing at or above the offset.
+// readSegment reads from one segment; errNoBatch if it has nothing at or above the offset. A damaged
+// batch in the way that turns out to lie below the offset is passed.
 func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
 	pos, known := s.hints.find(q.from - s.base)
 	need := record.HeaderSize
@@ -107,11 +108,26 @@ func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
 		if err != nil {
 			return ReadResult{}, err
 		}
-		if b.base >= q.limit {
-			return ReadResult{NextOffset: q.from}, nil
+		pos, need = b.pos, b.size
+	}
+	for {
+		r, err := s.readFrom(pos, need, q)
+		at, base, ok := s.behindDamage(err)
+		if !ok || at <= pos || base > q.from {
+			return r, err
+		}
+		w := s.walk(at, s.size.Load())
+		b, err := w.seek(base, q.from)
+		w.close()
+		if err != nil {
+			return ReadResult{}, err
 		}
 		pos, need = b.pos, b.size
 	}
+}
+
+// readFrom reads from the batch at position pos on.
+func (s *segment) readFrom(pos int64, need int, q readRequest) (ReadResult, error) {
 	left := s.size.Load() - pos
 	if left <= 0 {
 		return ReadResult{}, errNoBatch
@@ -120,7 +136,7 @@ func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
-	n, next, err := s.cut(buf, pos, q.limit)
+	n, next, err := s.cut(buf, pos, q)
 	if n == 0 {
 		return ReadResult{NextOffset: q.from}, err
 	}
@@ -145,17 +161,21 @@ func (s *segment) readBatches(pos int64, n int, alloc func(n int) []byte) ([]byt
 	return buf, s.readAt(logKind, buf, pos)
 }
 
-// cut finds the end of the whole and undamaged batches that start below limit, and the offset after
-// them. An error comes only when there is none: usually the last batch is cut by the size. Checksums
-// are compared here because many readers never do, and a disk may give back other bytes than it got.
-func (s *segment) cut(buf []byte, pos, limit int64) (n int, next int64, err error) {
+// cut finds the end of the whole and undamaged batches that start below q's limit, and the offset
+// after them. An error comes only when there is none: usually the last batch is cut by the size.
+// Checksums are compared here because many readers never do, and a disk may give back other bytes
+// than it got. The offset of a batch is not covered by its checksum, so it is compared too, with the
+// batch before and the log's end.
+func (s *segment) cut(buf []byte, pos int64, q readRequest) (n int, next int64, err error) {
 	for rest := buf; ; {
 		var b record.Batch
 		b, rest, err = record.Next(rest)
-		if err == nil && b.BaseOffset() >= limit {
+		misplaced := err == nil && (n == 0 && b.LastOffset() < q.from || n > 0 && b.BaseOffset() < next ||
+			s.misplaced(b))
+		if err == nil && !misplaced && b.BaseOffset() >= q.limit {
 			return n, next, nil
 		}
-		if err == nil && b.LastOffset() < max(next, s.base) {
+		if misplaced {
 			err = record.ErrCorrupt
 		}
 		if err == nil {

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"sort"
 	"sync/atomic"
@@ -209,10 +210,45 @@ func (s *segment) find(offset int64) (foundBatch, error) {
 	}
 	w := s.walk(e.value, s.size.Load())
 	defer w.close()
+	if ok {
+		if err := w.checkEntry(e); err != nil {
+			return foundBatch{}, err
+		}
+	}
+	return w.seek(s.base, offset)
+}
+
+// checkEntry compares an entry of the offset index with the batch that it names, the walk's next. A
+// damaged batch is no reason to make the index anew.
+func (w *walker) checkEntry(e entry) error {
+	_, err := w.peek()
+	if err == nil && record.Batch(w.buf[w.pos-w.at:]).LastOffset() == w.seg.base+e.key {
+		return nil
+	}
+	if err != nil && !isCorrupt(err) {
+		return err
+	}
+	if w.seg.indexHolds(e) {
+		return nil
+	}
+	return errDamagedIndex
+}
+
+// seek gives the first batch of the rest of a walk whose last offset is at or above offset; none
+// starts below after. Damage before the offset is passed, if it is known where the batches go on.
+func (w *walker) seek(after, offset int64) (foundBatch, error) {
 	for w.more() {
 		b, pos, err := w.header()
-		if ok && pos == e.value && (isCorrupt(err) || err == nil && b.LastOffset() != s.base+e.key) {
-			return foundBatch{}, errDamagedIndex
+		if err == nil && (b.BaseOffset() < after || w.seg.misplaced(b)) {
+			err = w.corruptAt(pos, fmt.Errorf("%w: offset %d behind %d", record.ErrCorrupt, b.BaseOffset(), after))
+		}
+		if isCorrupt(err) {
+			at, base, ok := w.seg.passDamage(pos)
+			if !ok || base > offset {
+				return foundBatch{}, err
+			}
+			w.pos, after = at, base
+			continue
 		}
 		if err != nil {
 			return foundBatch{}, err
@@ -223,6 +259,7 @@ func (s *segment) find(offset int64) (foundBatch, error) {
 				maxTimestamp: b.MaxTimestamp(), epoch: b.LeaderEpoch(),
 			}, nil
 		}
+		after = b.NextOffset()
 	}
 	return foundBatch{}, errNoBatch
 }

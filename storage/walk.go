@@ -106,8 +106,10 @@ func (w *walker) fill(need int) error {
 	return nil
 }
 
-func (w *walker) corrupt(err error) error {
-	return &CorruptionError{File: w.seg.fileName(logKind), Position: w.pos, Err: err}
+func (w *walker) corrupt(err error) error { return w.corruptAt(w.pos, err) }
+
+func (w *walker) corruptAt(pos int64, err error) error {
+	return &CorruptionError{File: w.seg.fileName(logKind), Position: pos, Err: err}
 }
 
 // isCorrupt says whether an error tells of bad bytes rather than of a failed read.
