@@ -28,6 +28,7 @@ const (
 	tagAppendTime
 	tagProducerFilter
 	tagNotWritten
+	tagFirstCount
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset
@@ -94,6 +95,21 @@ func SetAppendTime(t *kmsg.Tags, ms int64) { setInt64(t, tagAppendTime, ms) }
 
 // AppendTime reads what SetAppendTime wrote.
 func AppendTime(t *kmsg.Tags) (ms int64, ok bool) { return getInt64(t, tagAppendTime) }
+
+// SetFirstCount gives, beside Duplicate, how many records the batch had when it was written first: a retry
+// may hold others. Absent when that is forgotten.
+func SetFirstCount(t *kmsg.Tags, count int32) {
+	t.Set(tagFirstCount, binary.BigEndian.AppendUint32(nil, uint32(count)))
+}
+
+// FirstCount reads what SetFirstCount wrote.
+func FirstCount(t *kmsg.Tags) (count int32, ok bool) {
+	v, ok := get(t, tagFirstCount)
+	if !ok || len(v) != 4 {
+		return 0, false
+	}
+	return int32(binary.BigEndian.Uint32(v)), true
+}
 
 // SetNotWritten says, in a partition of a ProduceResponse, that the batch was not written although the
 // error code leaves that open: the disk is full, for example.

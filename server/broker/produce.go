@@ -24,7 +24,8 @@ import (
 // while no transaction coordinator exists: a definite error that clients do not retry.
 //
 // Beyond Kafka, a partition may carry ExpectedOffset and StrictSequence (package ktag) and is
-// answered with Duplicate, AppendTime, ActualOffset, ExpectedSequence, CurrentEpoch, NotWritten.
+// answered with Duplicate, AppendTime, FirstCount, ActualOffset, ExpectedSequence, CurrentEpoch,
+// NotWritten.
 
 const (
 	acksAll    = -1
@@ -103,6 +104,9 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	if a.Duplicate {
 		ktag.SetDuplicate(&out.UnknownTags)
 		ktag.SetAppendTime(&out.UnknownTags, a.FirstTimestamp)
+		if a.FirstCount >= 0 {
+			ktag.SetFirstCount(&out.UnknownTags, a.FirstCount)
+		}
 	} else {
 		p.broker.metrics.appended(in.Records)
 	}

@@ -27,9 +27,10 @@ type Appended struct {
 	// AppendTime is the leader's time that all records got, or -1 where they keep their own.
 	AppendTime int64
 	// Duplicate says that an earlier attempt wrote the batch; FirstTimestamp is the largest of its
-	// timestamps then, or -1 when that is forgotten.
+	// timestamps then and FirstCount its number of records, or both are -1 when that is forgotten.
 	Duplicate      bool
 	FirstTimestamp int64
+	FirstCount     int32
 }
 
 // Append checks a batch by the rules of the topic and its producer, and writes it at the end of the
@@ -137,9 +138,11 @@ func (l *Leader) checkProducer(b record.Batch, strict bool) (*repeat, error) {
 // answer is that of the first attempt, as far as it is remembered. A forgotten batch is committed
 // when the newest batch of its producer is.
 func (d *repeat) answer() Appended {
-	a := Appended{BaseOffset: none, Next: d.lastOffset + 1, AppendTime: none, Duplicate: true, FirstTimestamp: none}
+	a := Appended{
+		BaseOffset: none, Next: d.lastOffset + 1, AppendTime: none, Duplicate: true, FirstTimestamp: none, FirstCount: none,
+	}
 	if d.remembered {
-		a.BaseOffset, a.FirstTimestamp = d.firstOffset(), d.timestamp
+		a.BaseOffset, a.FirstTimestamp, a.FirstCount = d.firstOffset(), d.timestamp, d.offsetDelta+1
 	}
 	return a
 }

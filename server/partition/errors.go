@@ -32,7 +32,7 @@ var (
 	// ErrPolicy says that the topic's cleanup.policy does not allow deleting records (44).
 	ErrPolicy = errors.New("cleanup.policy of the topic does not contain delete")
 	// ErrTransactional says that a batch belongs to a transaction, which no coordinator runs (53).
-	ErrTransactional = errors.New("transactions are not available")
+	ErrTransactional = errors.New("transactions are not in this version")
 	// ErrSpecialTime says that a negative timestamp has no meaning in ListOffsets (35).
 	ErrSpecialTime = errors.New("unknown special timestamp")
 
@@ -49,6 +49,9 @@ type IsrError struct {
 
 func (e *IsrError) Error() string {
 	return fmt.Sprintf("%d replicas are in sync and min.insync.replicas is %d", e.InSync, e.Required)
+	if e.InSync == 1 {
+		return fmt.Sprintf("1 replica is in sync and min.insync.replicas is %d", e.Required)
+	}
 }
 
 // ExpectedOffsetError says that a conditional append found another log end offset (95).
@@ -135,9 +138,10 @@ func typedCode(err error) *kerr.Error {
 		corrupt  *storage.CorruptionError
 	)
 	switch {
-	case errors.As(err, &sequence):
+	case errors.As(err, &sequence), errors.As(err, &passed):
 		return kerr.OutOfOrderSequenceNumber
 	case errors.As(err, &fenced):
+		passed   *PassedOverError
 		return kerr.InvalidProducerEpoch
 	case errors.As(err, &isr) && isr.Written:
 		return kerr.NotEnoughReplicasAfterAppend

@@ -26,6 +26,9 @@ const (
 // check decides about a batch and changes nothing. It is owned by whoever holds the append slot.
 type producers struct {
 	entries map[int64]*producer
+	// cut says that what a new entry begins with need not be its producer's first batch: the beginning of the
+	// log is gone.
+	cut bool
 }
 
 // producer is what a partition knows of one producer id.
@@ -36,6 +39,7 @@ type producer struct {
 	seen             int64 // leader's clock when it was last touched; not in snapshots
 	txnFirstOffset   int64 // none when no transaction is open
 	count            int   // of batches remembered; <= windowBatches
+	cut              bool  // batches of this epoch before the remembered ones may have been written
 	batches          [windowBatches]written
 }
 
@@ -89,6 +93,16 @@ type SequenceError struct {
 
 func (e *SequenceError) Error() string {
 	return fmt.Sprintf("sequence %d of producer %d is out of order: expected %d", e.Got, e.Producer, e.Expected)
+}
+
+// PassedOverError says that a batch of a named producer was not written, and that a later one was.
+type PassedOverError struct {
+	Producer  int64
+	Got, Last int32
+}
+
+func (e *PassedOverError) Error() string {
+	return "a later request of this producer was stored before it; this one was not"
 }
 
 // FencedError says that a producer with a newer epoch has written.
@@ -154,8 +168,9 @@ func (e *producer) checkCounted(s stamp) (*repeat, error) {
 }
 
 // checkNamed is the rule of named producers: sequences count requests to the topic, so a partition
-// sees them with gaps unless it is the only one. They never wrap: a producer that has used up its
-// sequences goes on with the next epoch.
+// sees them with gaps unless it is the only one. What is missing between the batches it remembers was never
+// written, so it is no repeat. Sequences never wrap: a producer that has used up its own goes on with the next
+// epoch.
 func (e *producer) checkNamed(s stamp, strict bool) (*repeat, error) {
 	if e == nil || s.epoch != e.epoch || e.count == 0 {
 		if strict && s.first != 0 {
@@ -175,7 +190,10 @@ func (e *producer) checkNamed(s stamp, strict bool) (*repeat, error) {
 			return &repeat{written: w, remembered: true}, nil
 		}
 	}
-	return &repeat{written: *e.newest()}, nil
+	if e.cut && s.first < e.batches[0].lastSequence {
+		return &repeat{written: *e.newest()}, nil
+	}
+	return nil, &PassedOverError{Producer: s.producerID, Got: s.first, Last: last}
 }
 
 // apply takes up a batch that is in the log, by whichever way it came there. now is the leader's
@@ -186,14 +204,14 @@ func (p *producers) apply(s stamp, now int64) {
 	}
 	e := p.entries[s.producerID]
 	if e == nil {
-		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none}
+		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none, cut: p.cut}
 		if p.entries == nil {
 			p.entries = make(map[int64]*producer)
 		}
 		p.entries[s.producerID] = e
 	}
 	if e.epoch != s.epoch {
-		e.epoch, e.count = s.epoch, 0
+		e.epoch, e.count, e.cut = s.epoch, 0, false
 	}
 	e.lastTimestamp, e.seen = s.timestamp, now
 	if s.control {
@@ -216,6 +234,7 @@ func (e *producer) push(w written) {
 	if e.count == windowBatches {
 		copy(e.batches[:], e.batches[1:])
 		e.count--
+		e.cut = true
 	}
 	e.batches[e.count] = w
 	e.count++

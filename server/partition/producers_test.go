@@ -116,13 +116,21 @@ func TestSequenceRules(t *testing.T) {
 		{"named: gap", []stamp{one(named, 0, 3)}, one(named, 0, 9), false, "ok"},
 		{"named: gap, strict", []stamp{one(named, 0, 3)}, one(named, 0, 9), true, "expected 4"},
 		{"named: repeat", []stamp{one(named, 0, 3)}, one(named, 0, 3), true, "repeat of 100..109"},
-		{"named: older than any remembered", []stamp{one(named, 0, 3)}, one(named, 0, 2), false, "repeat, forgotten"},
+		{"named: passed over", []stamp{one(named, 0, 0), one(named, 0, 2)}, one(named, 0, 1), false, "passed over by 2"},
+		{"named: passed over by the first", []stamp{one(named, 0, 3)}, one(named, 0, 2), false, "passed over by 3"},
+		{"named: passed over, strict", []stamp{one(named, 0, 3)}, one(named, 0, 2), true, "passed over by 3"},
+		{"named: passed over in a newer epoch", []stamp{one(named, 0, 1), one(named, 1, 3)}, one(named, 1, 1), false,
+			"passed over by 3"},
+		{"named: a gap in a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 6), false, "passed over by 7"},
+		{"named: below a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 1), false, "repeat, forgotten"},
+		{"named: below a window that forgot nothing", sequences(named, 1, 3, 4, 5, 7), one(named, 0, 0), false,
+			"passed over by 7"},
 		{"named: older epoch", []stamp{one(named, 5, 3)}, one(named, 4, 4), false, "fenced by 5"},
 		{"named: newer epoch", []stamp{one(named, 5, 3)}, one(named, 6, 2), false, "ok"},
 		{"named: newer epoch, strict", []stamp{one(named, 5, 3)}, one(named, 6, 2), true, "expected 0"},
 		{"named: newer epoch from 0, strict", []stamp{one(named, 5, 3)}, one(named, 6, 0), true, "ok"},
 		{"named: last sequence of all", []stamp{one(named, 0, math.MaxInt32)}, one(named, 0, 0), true,
-			"repeat, forgotten"},
+			"passed over by 2147483647"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &producers{}
@@ -137,10 +145,43 @@ func TestSequenceRules(t *testing.T) {
 	}
 }
 
+// sequences are batches of one producer with these sequences.
+func sequences(id int64, of ...int32) (out []stamp) {
+	for i, n := range of {
+		out = append(out, stamp{producerID: id, first: n, last: n, firstOffset: int64(i), lastOffset: int64(i)})
+	}
+	return out
+}
+
+// What a snapshot does not hold may have been written; what its log never held was not.
+func TestNamedProducersAfterARestart(t *testing.T) {
+	id := ktag.NamedProducerID("n")
+	before := &producers{}
+	for _, s := range sequences(id, 3, 5) {
+		before.apply(s, 0)
+	}
+	p, err := decodeProducers(before.encode(), 0)
+	require.NoError(t, err)
+	p.apply(sequences(id, 8)[0], 0)
+	for sequence, want := range map[int32]string{
+		3: "repeat, forgotten", 4: "repeat, forgotten", 5: "repeat of 1..1", 6: "passed over by 8", 8: "repeat of 0..0",
+	} {
+		dup, err := p.check(sequences(id, sequence)[0], false)
+		require.Equal(t, want, verdict(dup, err), "%d", sequence)
+	}
+	cut := &producers{cut: true} // as read from a log whose beginning is gone
+	cut.apply(sequences(id, 3)[0], 0)
+	dup, err := cut.check(sequences(id, 2)[0], false)
+	require.Equal(t, "repeat, forgotten", verdict(dup, err))
+}
+
 func verdict(dup *repeat, err error) string {
 	var sequence *SequenceError
 	var fenced *FencedError
+	var passed *PassedOverError
 	switch {
+	case errors.As(err, &passed):
+		return fmt.Sprintf("passed over by %d", passed.Last)
 	case errors.As(err, &sequence):
 		return fmt.Sprintf("expected %d", sequence.Expected)
 	case errors.As(err, &fenced):

@@ -47,7 +47,8 @@ func (l *Leader) readSnapshot(now int64) (*producers, int64, error) {
 			return nil, 0, err
 		}
 		if !ok {
-			return &producers{}, l.log.StartOffset(), nil
+			start := l.log.StartOffset()
+			return &producers{cut: start > 0}, start, nil
 		}
 		if offset <= l.replayTo {
 			p, err := decodeProducers(payload, now)

@@ -90,6 +90,7 @@ func decodeEntry(b []byte) (id int64, e *producer) {
 		lastTimestamp:    int64(binary.BigEndian.Uint64(b[26:])),
 		coordinatorEpoch: int32(binary.BigEndian.Uint32(b[34:])),
 		txnFirstOffset:   int64(binary.BigEndian.Uint64(b[38:])),
+		cut:              true,
 	}
 	w := written{
 		lastSequence: int32(binary.BigEndian.Uint32(b[10:])),
