@@ -59,6 +59,9 @@ type Broker struct {
 	turn   chan struct{} // a lock of one slot over OnImage and Close, which wait for disks
 	closed bool          // guarded by turn
 
+	// failing is set while there are partitions that reopen may help.
+	failing atomic.Bool
+
 	ctx    context.Context // lifetime of the sweep and of prefetches
 	cancel context.CancelFunc
 	wg     sync.WaitGroup

@@ -44,6 +44,7 @@ func (q *soloQuorum) Propose(_ context.Context, command []byte) (metadata.Result
 
 func (q *soloQuorum) IsLeader() bool { return true }
 func (q *soloQuorum) Leader() int32  { return 1 }
+func (q *soloQuorum) Offline() error { return nil }
 func (q *soloQuorum) Close() error   { return nil }
 
 // node is a cluster of one: storage, metadata, controller, broker and router. The metadata outlives

@@ -147,11 +147,43 @@ func (w *watch) open() {
 
 func (b *Broker) openPartition(job *openJob) {
 	leader, err := b.cfg.Store.Open(job.name, job.settings, job.role)
-	if err != nil {
-		n := job.name
+	n, failed := job.name, job.into.err
+	switch {
+	case err == nil && failed != nil:
+		b.cfg.Logger.Info("partition can be used again", "topic", n.Topic, "partition", n.Partition)
+	case err != nil && failed == nil:
 		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
 	}
 	*job.into = part{leader: leader, err: err}
+	if partition.Passes(err) {
+		b.failing.Store(true)
+	}
+}
+
+// reopen tries those partitions again that could not be opened or made for a reason that may have passed.
+func (b *Broker) reopen() {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if b.closed || !b.failing.Swap(false) {
+		return
+	}
+	was := b.view.Load()
+	w := &watch{broker: b, editor: was.edit(was.image)}
+	was.all(func(h *hosted) {
+		if !slices.ContainsFunc(h.parts, func(p part) bool { return partition.Passes(p.err) }) {
+			return
+		}
+		now := &hosted{topic: h.topic, settings: h.settings, parts: slices.Clone(h.parts)}
+		for i := range now.parts {
+			if partition.Passes(now.parts[i].err) {
+				w.changePart(now, int32(i), false)
+			}
+		}
+		w.editor.put(h.topic.ID, now)
+	})
+	w.open()
+	b.view.Store(&w.editor.view)
+	close(was.superseded)
 }
 
 func (w *watch) settingsOf(t *metadata.Topic) *partition.Settings {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,6 +268,37 @@ func TestSweep(t *testing.T) {
 		require.Equal(t, "NONE", name(p.ErrorCode), "the producer was not forgotten")
 		n.stop()
 	})
+}
+
+// A partition that could not be made for want of room, or of a file to open, can be used once there is.
+func TestPartitionsComeBackByThemselves(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE} {
+		synctest.Test(t, func(t *testing.T) {
+			disk := storagetest.New()
+			n := newNode(t, options{fs: disk})
+			n.create("before", 1)
+			disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+				if (op == storagetest.OpOpen || op == storagetest.OpCreate) && strings.HasPrefix(name, "t-") {
+					return 0, cause
+				}
+				return 0, nil
+			})
+			n.create("t", 2)
+			p := n.send(n.produceRequest("t", 1, plain("v")))
+			require.Equal(t, "KAFKA_STORAGE_ERROR", name(p.ErrorCode))
+			require.True(t, ktag.NotWritten(&p.UnknownTags))
+			time.Sleep(2 * time.Minute)
+			p = n.send(n.produceRequest("t", 1, plain("v")))
+			require.Equal(t, "KAFKA_STORAGE_ERROR", name(p.ErrorCode), "nothing has changed")
+			disk.SetFault(nil)
+			time.Sleep(time.Minute)
+			require.Equal(t, int64(0), n.produce("t", 1, plain("v")))
+			require.Equal(t, int64(0), n.produce("before", 0, plain("v")))
+			n.restart()
+			require.Equal(t, int64(1), n.produce("t", 1, plain("v")))
+			n.stop()
+		})
+	}
 }
 
 // A controller that does not answer costs new producers a retry, and no more.

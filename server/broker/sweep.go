@@ -7,8 +7,9 @@ import (
 )
 
 // sweep does for all partitions what time asks of them, from one goroutine: retention and the expiry
-// of producers, each at the interval that the settings give at the time. An idle partition thereby
-// owns no timer. The data directory writes its checkpoints by itself.
+// of producers, each at the interval that the settings give at the time, and another try with those
+// that could not be opened. An idle partition thereby owns no timer. The data directory writes its
+// checkpoints by itself.
 func (b *Broker) sweep() {
 	retention := deadline{every: func() time.Duration { return b.Image().Settings().RetentionCheckInterval }}
 	expiry := deadline{every: func() time.Duration { return b.Image().Settings().ProducerIDExpirationCheckInterval }}
@@ -26,6 +27,9 @@ func (b *Broker) sweep() {
 
 // idleSweep is how long the sweep sleeps at most: intervals that were made shorter take hold then.
 const idleSweep = 30 * time.Second
+
+// reopenPause is the time between two tries to open partitions.
+const reopenPause = 5 * time.Second
 
 // deadline is the next time of one periodic task.
 type deadline struct {
@@ -62,6 +66,10 @@ func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
 		})
 	}
 	wait := min(time.Until(retention.next), time.Until(expiry.next), idleSweep)
+	if b.failing.Load() {
+		b.reopen()
+		wait = min(wait, reopenPause)
+	}
 	return max(wait, time.Millisecond)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -123,9 +124,17 @@ var codes = []struct {
 	{err: storage.ErrOutOfRange, code: kerr.OffsetOutOfRange},
 	{err: storage.ErrDiskFull, code: kerr.KafkaStorageError, notWritten: true},
 	{err: storage.ErrOffline, code: kerr.KafkaStorageError},
+	{err: syscall.EMFILE, code: kerr.KafkaStorageError, notWritten: true},
+	{err: syscall.ENFILE, code: kerr.KafkaStorageError, notWritten: true},
 	{err: storage.ErrClosed, code: kerr.NotLeaderForPartition},
 	{err: context.Canceled, code: kerr.RequestTimedOut},
 	{err: context.DeadlineExceeded, code: kerr.RequestTimedOut},
+}
+
+// Passes says whether what failed may work later without anybody repairing a log: the disk was full, or no file could
+// be opened because too many are.
+func Passes(err error) bool {
+	return errors.Is(err, storage.ErrDiskFull) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // typedCode is the code of an error that carries values.
