@@ -30,6 +30,8 @@ type KafkaError struct {
 	CurrentEpoch int16
 	// ActualOffset is the log end offset after a failed conditional append, else -1.
 	ActualOffset int64
+	// ResumeOffset is where to read on behind a damaged batch after CORRUPT_MESSAGE, -1 if that is not known.
+	ResumeOffset int64
 	// NotWritten says that a batch was not written although the code leaves that open: the disk is full.
 	NotWritten bool
 	// Records are the faults of single records of a refused batch.
@@ -71,7 +73,7 @@ func Fault(code *kerr.Error, format string, args ...any) *KafkaError {
 func newFault(code *kerr.Error, message, topic string, partition int32) *KafkaError {
 	return &KafkaError{
 		Err: code, Message: message, Topic: topic, Partition: partition,
-		ExpectedSequence: -1, CurrentEpoch: -1, ActualOffset: -1,
+		ExpectedSequence: -1, CurrentEpoch: -1, ActualOffset: -1, ResumeOffset: -1,
 	}
 }
 

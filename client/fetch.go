@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
 )
 
 // FetchRequest asks for records of some partitions of one topic.
@@ -104,7 +107,7 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 		out[i] = FetchResult{
 			Partition: p.Partition, Batches: p.RecordBatches, HighWatermark: p.HighWatermark,
 			LastStableOffset: p.LastStableOffset, LogStartOffset: p.LogStartOffset,
-			Err: fault(p.ErrorCode, nil, r.Topic.Name, p.Partition),
+			Err: fetchFault(p, r.Topic.Name),
 		}
 		for _, a := range p.AbortedTransactions {
 			out[i].Aborted = append(out[i].Aborted, AbortedTransaction{a.ProducerID, a.FirstOffset})
@@ -114,6 +117,18 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 		return nil, noAnswer("fetch from "+r.Topic.Name, errMissing)
 	}
 	return out, nil
+}
+
+// fetchFault is what is wrong with a partition of a fetch.
+func fetchFault(p *kmsg.FetchResponseTopicPartition, topic string) error {
+	if p.ErrorCode == 0 {
+		return nil
+	}
+	f := newFault(kerr.TypedErrorForCode(p.ErrorCode), "", topic, p.Partition)
+	if offset, ok := ktag.ResumeOffset(&p.UnknownTags); ok {
+		f.ResumeOffset = offset
+	}
+	return f
 }
 
 func findFetched(resp *kmsg.FetchResponse, topic *Topic, i int, partition int32) *kmsg.FetchResponseTopicPartition {

@@ -29,6 +29,7 @@ const (
 	tagProducerFilter
 	tagNotWritten
 	tagFirstCount
+	tagResumeOffset
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset
@@ -117,6 +118,13 @@ func SetNotWritten(t *kmsg.Tags) { t.Set(tagNotWritten, nil) }
 
 // NotWritten reports whether SetNotWritten was called.
 func NotWritten(t *kmsg.Tags) bool { return has(t, tagNotWritten) }
+
+// SetResumeOffset gives, in a partition of a FetchResponse, beside CORRUPT_MESSAGE, the offset behind the
+// damage to read on from. Absent when that is not known.
+func SetResumeOffset(t *kmsg.Tags, offset int64) { setInt64(t, tagResumeOffset, offset) }
+
+// ResumeOffset reads what SetResumeOffset wrote.
+func ResumeOffset(t *kmsg.Tags) (offset int64, ok bool) { return getInt64(t, tagResumeOffset) }
 
 // SetProducerFilter asks, in a DescribeProducersRequest, for one producer only.
 func SetProducerFilter(t *kmsg.Tags, producerID int64) { setInt64(t, tagProducerFilter, producerID) }

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/record"
 	"millrace/server/partition"
 )
@@ -107,6 +109,10 @@ func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (*partition.Lead
 
 func (f *fetch) refuse(out *kmsg.FetchResponseTopicPartition, err error) {
 	out.ErrorCode, out.RecordBatches = code(err), nil
+	var damage *partition.DamageError
+	if errors.As(err, &damage) && damage.Next > 0 {
+		ktag.SetResumeOffset(&out.UnknownTags, damage.Next)
+	}
 	f.urgent = true
 }
 

@@ -49,10 +49,10 @@ type IsrError struct {
 }
 
 func (e *IsrError) Error() string {
-	return fmt.Sprintf("%d replicas are in sync and min.insync.replicas is %d", e.InSync, e.Required)
 	if e.InSync == 1 {
 		return fmt.Sprintf("1 replica is in sync and min.insync.replicas is %d", e.Required)
 	}
+	return fmt.Sprintf("%d replicas are in sync and min.insync.replicas is %d", e.InSync, e.Required)
 }
 
 // ExpectedOffsetError says that a conditional append found another log end offset (95).
@@ -61,6 +61,18 @@ type ExpectedOffsetError struct{ Expected, Actual int64 }
 func (e *ExpectedOffsetError) Error() string {
 	return fmt.Sprintf("the log ends at offset %d, not %d", e.Actual, e.Expected)
 }
+
+// DamageError says that a batch that was asked for is damaged (2). Next is the offset behind it to read
+// on from, 0 when that is not known.
+type DamageError struct {
+	Next int64
+	Err  error
+}
+
+func (e *DamageError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *DamageError) Unwrap() error { return e.Err }
 
 // Refusal is an error as a Kafka answer says it.
 type Refusal struct {
@@ -141,16 +153,19 @@ func Passes(err error) bool {
 func typedCode(err error) *kerr.Error {
 	var (
 		sequence *SequenceError
+		passed   *PassedOverError
 		fenced   *FencedError
 		isr      *IsrError
 		expected *ExpectedOffsetError
+		damage   *DamageError
 		corrupt  *storage.CorruptionError
 	)
 	switch {
+	case errors.As(err, &damage):
+		return kerr.CorruptMessage
 	case errors.As(err, &sequence), errors.As(err, &passed):
 		return kerr.OutOfOrderSequenceNumber
 	case errors.As(err, &fenced):
-		passed   *PassedOverError
 		return kerr.InvalidProducerEpoch
 	case errors.As(err, &isr) && isr.Written:
 		return kerr.NotEnoughReplicasAfterAppend

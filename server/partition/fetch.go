@@ -43,17 +43,20 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	return f, nil
 }
 
-// readFailed makes a closed log's error the reason why it was closed, and tells the operator of
-// damage, once: the answer to a fetch has no room for it.
+// readFailed makes a closed log's error the reason why it was closed, and damage a DamageError. It
+// tells the operator of damage, once: the answer to a fetch has no room for it.
 func (l *Leader) readFailed(offset int64, err error) error {
 	if errors.Is(err, storage.ErrClosed) {
 		return l.whyGone()
 	}
 	var damage *storage.CorruptionError
-	if errors.As(err, &damage) && l.damaged.CompareAndSwap(false, true) {
+	if !errors.As(err, &damage) {
+		return err
+	}
+	if l.damaged.CompareAndSwap(false, true) {
 		l.logger().Error("log cannot be read", "offset", offset, "err", err)
 	}
-	return err
+	return &DamageError{Next: damage.Next, Err: err}
 }
 
 func outOfRange(offset int64, b Bounds) error {

@@ -64,8 +64,11 @@ func (l *Leader) lookUp(timestamp int64) (Position, error) {
 		find = l.log.MaxTimestampOffset
 	}
 	r, ok, err := find()
-	if err != nil || !ok {
-		return nowhere(), err
+	if err != nil {
+		return nowhere(), l.readFailed(none, err)
+	}
+	if !ok {
+		return nowhere(), nil
 	}
 	return Position{Offset: r.Offset, Timestamp: r.Timestamp, LeaderEpoch: r.Epoch}, nil
 }
