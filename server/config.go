@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/api"
 	"millrace/server/metadata"
 	"millrace/storage"
 )
@@ -48,6 +49,9 @@ type Config struct {
 
 	// HTTP bounds what one client can take from the node.
 	HTTP HTTPConfig
+
+	// Limits bounds what requests may cost. Zero values take the defaults.
+	Limits api.Limits
 
 	// DrainTimeout bounds how long Close waits for running requests before it cuts their connections.
 	DrainTimeout time.Duration
@@ -106,6 +110,7 @@ func DefaultConfig() Config {
 			MaxHeaderBytes:    64 << 10,
 			MaxStreams:        100,
 		},
+		Limits:       api.DefaultLimits(),
 		DrainTimeout: 25 * time.Second,
 		Version:      "dev",
 		Now:          time.Now,

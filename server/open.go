@@ -88,6 +88,9 @@ func (n *Node) listen() error {
 		}
 	}
 	n.listener = newCappedListener(l, n.cfg.HTTP.MaxConnections)
+	if host, _, err := net.SplitHostPort(l.Addr().String()); err == nil && !isLoopback(host) {
+		n.log.Warn("other machines can reach this node, and there is neither TLS nor a login", "address", l.Addr().String())
+	}
 	return nil
 }
 
@@ -133,9 +136,10 @@ func syncPolicy(name string) storage.SyncPolicy {
 
 // openQuorum brings the metadata up to date. Its folder lies beside the partitions and is guarded by the same lock.
 func (n *Node) openQuorum(ctx context.Context) (err error) {
+	_, known := n.dir.Meta()
 	n.quorum, err = quorum.Open(ctx, quorum.Config{
 		NodeID: n.cfg.NodeID, Dir: filepath.Join(n.cfg.DataDir, "metadata"), Machine: n.machine, Logger: n.log,
-		Fatal: n.cfg.Fatal,
+		Fatal: n.cfg.Fatal, Known: known,
 	})
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
@@ -259,8 +263,9 @@ func (n *Node) handler() (http.Handler, error) {
 	)
 	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork()})
 	edge, err := api.NewEdge(api.Options{
-		Client: c, Pool: record.NewPool(warmMemory), Now: n.cfg.Now, Logger: n.log, Registry: n.registry,
-		Ready: n.ready, Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
+		Client: c, Pool: record.NewPool(warmMemory), Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
+		Registry: n.registry, Ready: n.ready,
+		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {
 		return nil, err

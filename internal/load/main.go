@@ -26,6 +26,7 @@ type options struct {
 	rows                       string
 	rounds                     int
 	length, warm               time.Duration
+	quiet                      float64
 	keep                       bool
 }
 
@@ -39,6 +40,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; medians are over these")
 	flag.DurationVar(&o.length, "d", 1500*time.Millisecond, "length of one measurement")
 	flag.DurationVar(&o.warm, "warm", 500*time.Millisecond, "time before each measurement that is not counted")
+	flag.Float64Var(&o.quiet, "quiet", 0, "wait, up to 20 s, until others use less than so many cores; 0: never")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working folder with servers' logs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

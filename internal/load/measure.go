@@ -95,6 +95,9 @@ func (b *bench) drive(ctx context.Context, s *server, args ...string) (result, e
 	all := append([]string{
 		"-addr", s.addr, "-pids", s.pid(), "-runs", "1", "-d", b.length.String(), "-warm", b.warm.String(), "-out", file,
 	}, args...)
+	if b.quiet > 0 {
+		all = append(all, "-quiet", trim(b.quiet), "-tries", "3")
+	}
 	cmd := exec.CommandContext(ctx, b.loadgen, all...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -95,7 +95,7 @@ func TestDocumentsExist(t *testing.T) {
 		have[n] = true
 	}
 	for _, n := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "NOTICE", "openapi.yaml",
-		"docs/formats.md", "docs/compatibility.md", "docs/configuration.md", "docs/running.md"} {
+		"docs/formats.md", "docs/compatibility.md", "docs/configuration.md", "docs/performance.md", "docs/running.md"} {
 		if !have[n] {
 			t.Errorf("%s is missing", n)
 		}
