@@ -1,0 +1,38 @@
+package rawjson_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/api/rawjson"
+)
+
+func TestIsEmpty(t *testing.T) {
+	for body, want := range map[string]bool{
+		"": true, " \r\n\t": true, "null": true, " null\n": true,
+		"nul": false, "null 1": false, "{}": false, "0": false, "\x00": false,
+	} {
+		require.Equal(t, want, rawjson.IsEmpty([]byte(body)), "%q", body)
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	require.Equal(t, "[1]", rawjson.Excerpt([]byte("[1]")))
+	require.Equal(t, strings.Repeat("x", 64)+"...", rawjson.Excerpt([]byte(strings.Repeat("x", 65))))
+}
+
+func TestBase64(t *testing.T) {
+	for value, want := range map[string]string{
+		`""`: "", `"aGVsbG8="`: "hello", `"Pz8\/"`: "???", `"\u0061GVsbG8="`: "hello",
+	} {
+		got, err := rawjson.Base64([]byte(value))
+		require.NoError(t, err, value)
+		require.Equal(t, want, string(got))
+	}
+	for _, value := range []string{`"a"`, `"aGVsbG8"`, `"aGV sbG8="`, `"\ud800"`} {
+		_, err := rawjson.Base64([]byte(value))
+		require.Error(t, err, value)
+	}
+}
