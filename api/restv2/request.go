@@ -1,8 +1,6 @@
 package restv2
 
 import (
-	"bytes"
-	"encoding/base64"
 	"net/http"
 
 	"millrace/api"
@@ -51,7 +49,7 @@ type input struct {
 // found; their bytes stay where they are.
 func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
 	c := rawjson.Cursor{Data: data}
-	if isEmpty(data) {
+	if rawjson.IsEmpty(data) {
 		return dst, unprocessable("Request body is empty. Data is required.")
 	}
 	if err := c.Begin('{'); err != nil {
@@ -93,19 +91,6 @@ func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
 	return dst, nil
 }
 
-// isEmpty says whether a body holds nothing, or the JSON null.
-func isEmpty(data []byte) bool {
-	c := rawjson.Cursor{Data: data}
-	switch c.Peek() {
-	case 0:
-		return c.Pos == len(data)
-	case 'n':
-		value, _, err := rawjson.Document(data, 1)
-		return err == nil && rawjson.IsNull(value)
-	}
-	return false
-}
-
 // Bits of the members of a request that were seen.
 const (
 	seenRecords = 1 << iota
@@ -138,10 +123,10 @@ func schemaField(c *rawjson.Cursor, name []byte) (int, error) {
 	case rawjson.IsNull(value):
 	case isID:
 		if n, ok := rawjson.Int64(value); !ok || int64(int32(n)) != n {
-			return 0, badRequest("%s=%s is not a 32-bit integer.", name, excerpt(value))
+			return 0, badRequest("%s=%s is not a 32-bit integer.", name, rawjson.Excerpt(value))
 		}
 	case value[0] != '"':
-		return 0, badRequest("%s=%s is not a string.", name, excerpt(value))
+		return 0, badRequest("%s=%s is not a string.", name, rawjson.Excerpt(value))
 	}
 	return bit, nil
 }
@@ -230,7 +215,7 @@ func (in *input) setPartition(value []byte) error {
 	n, ok := rawjson.Int64(value)
 	switch {
 	case !ok || int64(int32(n)) != n:
-		return badRequest("partition=%s is not a 32-bit integer.", excerpt(value))
+		return badRequest("partition=%s is not a 32-bit integer.", rawjson.Excerpt(value))
 	case n < 0:
 		return errPartitionNotFound
 	}
@@ -268,29 +253,11 @@ func decodeBase64(value []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if value[0] != '"' {
-		return nil, badRequest("%s is not a base64 string.", excerpt(value))
+		return nil, badRequest("%s is not a base64 string.", rawjson.Excerpt(value))
 	}
-	text := value[1 : len(value)-1]
-	if bytes.IndexByte(text, '\\') >= 0 { // some encoders escape the slash
-		var ok bool
-		if text, ok = rawjson.Unquote(value[:0], value); !ok {
-			return nil, badRequest("A key or value is not a base64 string.")
-		}
-	}
-	n, err := base64.StdEncoding.Decode(text, text)
+	b, err := rawjson.Base64(value)
 	if err != nil {
 		return nil, badRequest("A key or value is not a base64 string: %v.", err)
 	}
-	return text[:n], nil
-}
-
-// maxExcerpt bounds what an error repeats of a request.
-const maxExcerpt = 64
-
-// excerpt is the beginning of a value, for an error's text.
-func excerpt(value []byte) string {
-	if len(value) <= maxExcerpt {
-		return string(value)
-	}
-	return string(value[:maxExcerpt]) + "..."
+	return b, nil
 }

@@ -69,19 +69,11 @@ func (a *API) GetV2Offsets(ctx context.Context, r GetV2OffsetsRequestObject) (Ge
 	if err != nil {
 		return nil, err
 	}
-	var bounds [2]int64
-	for i, which := range []int64{client.Earliest, client.Latest} {
-		query := []client.OffsetQuery{{Partition: r.Partition, Timestamp: which}}
-		found, err := a.client.ListOffsets(ctx, topic, query, client.ReadUncommitted)
-		if err == nil {
-			err = found[0].Err
-		}
-		if err != nil {
-			return nil, err
-		}
-		bounds[i] = found[0].Offset
+	start, end, err := a.client.Bounds(ctx, topic, r.Partition)
+	if err != nil {
+		return nil, err
 	}
-	return GetV2Offsets200ApplicationVndKafkaV2PlusJSONResponse{BeginningOffset: bounds[0], EndOffset: bounds[1]}, nil
+	return GetV2Offsets200ApplicationVndKafkaV2PlusJSONResponse{BeginningOffset: start, EndOffset: end}, nil
 }
 
 // partition is the metadata of a topic that has partition p.
