@@ -50,7 +50,7 @@ func (a *API) ProduceKafkaRecordsBatch(ctx context.Context, r ProduceKafkaRecord
 func batchRequest(data []byte, maxEntries int) ([]entry, error) {
 	p := parser{cursor: rawjson.Cursor{Data: data}, ids: true}
 	c := &p.cursor
-	if isEmpty(data) {
+	if rawjson.IsEmpty(data) {
 		return nil, api.RefuseCompat(codeBatch, "Request body is empty. Data is required.")
 	}
 	if err := c.Begin('{'); err != nil {
@@ -86,6 +86,12 @@ func batchRequest(data []byte, maxEntries int) ([]entry, error) {
 	return entries, checkBatch(entries, maxEntries)
 }
 
+var errTooManyEntries = api.RefuseCompat(codeBatch, "Too many entries in batch.")
+
+// mostEntries is how many entries of a batch are read, be it to find what is wrong with them first: an entry takes far
+// more memory than its text.
+const mostEntries = 1000
+
 // entries reads the array of entries.
 func (p *parser) entries() ([]entry, error) {
 	if err := p.cursor.Begin('['); err != nil {
@@ -99,6 +105,9 @@ func (p *parser) entries() ([]entry, error) {
 		}
 		if !more {
 			return out, nil
+		}
+		if len(out) == mostEntries {
+			return nil, errTooManyEntries
 		}
 		out = append(out, entry{})
 		e := &out[len(out)-1]
@@ -128,7 +137,7 @@ func checkBatch(entries []entry, maxEntries int) error {
 	case len(entries) == 0:
 		return api.RefuseCompat(codeBatch, "Empty batch.")
 	case len(entries) > maxEntries:
-		return api.RefuseCompat(codeBatch, "Too many entries in batch.")
+		return errTooManyEntries
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (a *API) readBody(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	if isEmpty(body.Bytes) {
+	if rawjson.IsEmpty(body.Bytes) {
 		return errEmptyBody
 	}
 	return api.Decode(body.Bytes, v)
@@ -31,19 +31,6 @@ func isJSON(contentType string) error {
 			"HTTP 415 Unsupported Media Type: Content-Type must be %s.", jsonType)
 	}
 	return nil
-}
-
-// isEmpty says whether a body holds nothing, or the JSON null.
-func isEmpty(data []byte) bool {
-	c := rawjson.Cursor{Data: data}
-	switch c.Peek() {
-	case 0:
-		return c.Pos == len(data)
-	case 'n':
-		value, _, err := rawjson.Document(data, 1)
-		return err == nil && rawjson.IsNull(value)
-	}
-	return false
 }
 
 // malformed is what a body of records that is not JSON is answered with.

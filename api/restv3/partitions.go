@@ -48,24 +48,16 @@ func (a *API) GetKafkaPartitionOffsets(ctx context.Context, r GetKafkaPartitionO
 	if err != nil {
 		return nil, err
 	}
-	var bounds [2]int64
-	for i, which := range []int64{client.Earliest, client.Latest} {
-		query := []client.OffsetQuery{{Partition: r.PartitionId, Timestamp: which}}
-		found, err := a.client.ListOffsets(ctx, topic, query, client.ReadUncommitted)
-		if err == nil {
-			err = found[0].Err
-		}
-		if err != nil {
-			return nil, err
-		}
-		bounds[i] = found[0].Offset
+	start, end, err := a.client.Bounds(ctx, topic, r.PartitionId)
+	if err != nil {
+		return nil, err
 	}
 	l, path := linksFrom(ctx), partitionPath(topic.Name, r.PartitionId)
 	return GetKafkaPartitionOffsets200JSONResponse{
 		Kind:      "KafkaPartitionWithOffsets",
 		Metadata:  l.resource(path+"/offset", partitionCRN(topic.Name, r.PartitionId)),
 		ClusterId: l.cluster, TopicName: topic.Name, PartitionId: r.PartitionId,
-		EarliestOffset: bounds[0], LatestOffset: bounds[1],
+		EarliestOffset: start, LatestOffset: end,
 	}, nil
 }
 

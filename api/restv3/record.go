@@ -1,8 +1,6 @@
 package restv3
 
 import (
-	"bytes"
-	"encoding/base64"
 	"net/http"
 	"time"
 
@@ -153,7 +151,7 @@ func (e *entry) setPartition(value []byte) error {
 	}
 	n, ok := rawjson.Int64(value)
 	if !ok || int64(int32(n)) != n {
-		e.misshape(badRequest("partition_id=%s is not a 32-bit integer.", excerpt(value)))
+		e.misshape(badRequest("partition_id=%s is not a 32-bit integer.", rawjson.Excerpt(value)))
 		return nil
 	}
 	e.partition, e.hasPartition = int32(n), true
@@ -167,11 +165,12 @@ func (e *entry) setTimestamp(value []byte) error {
 	var t time.Time
 	text, ok := rawjson.Text(value)
 	if !ok || t.UnmarshalText(text) != nil {
-		e.misshape(badRequest("timestamp=%s is not an ISO-8601 time such as 2026-01-02T03:04:05.678Z.", excerpt(value)))
+		e.misshape(badRequest("timestamp=%s is not an ISO-8601 time such as 2026-01-02T03:04:05.678Z.",
+			rawjson.Excerpt(value)))
 		return nil
 	}
 	if e.timestamp = t.UnixMilli(); e.timestamp < 0 {
-		e.misshape(badRequest("timestamp=%s lies before 1970.", excerpt(value)))
+		e.misshape(badRequest("timestamp=%s lies before 1970.", rawjson.Excerpt(value)))
 	}
 	return nil
 }
@@ -182,7 +181,7 @@ func (p *parser) part(e *entry, to *part, what string) error {
 	if c.Peek() != '{' {
 		value, _, err := c.Value(rawjson.MaxDepth)
 		if err == nil && !rawjson.IsNull(value) {
-			e.misshape(badRequest(`%s=%s is not an object such as {"type":"JSON","data":1}.`, what, excerpt(value)))
+			e.misshape(badRequest(`%s=%s is not an object such as {"type":"JSON","data":1}.`, what, rawjson.Excerpt(value)))
 		}
 		return err
 	}
@@ -227,7 +226,7 @@ func (f *part) setFormat(e *entry, value []byte) {
 	name, _ := rawjson.Text(value)
 	var ok bool
 	if f.format, ok = parseFormat(name); !ok {
-		e.misshape(badRequest("type=%s is none of BINARY, JSON, STRING, AVRO, JSONSCHEMA, PROTOBUF.", excerpt(value)))
+		e.misshape(badRequest("type=%s is none of BINARY, JSON, STRING, AVRO, JSONSCHEMA, PROTOBUF.", rawjson.Excerpt(value)))
 	}
 }
 
@@ -258,7 +257,7 @@ func (f *part) setSchema(e *entry, name, value []byte) int {
 	switch {
 	case rawjson.IsNull(value):
 	case !ok:
-		e.misshape(badRequest("%s=%s is not valid.", name, excerpt(value)))
+		e.misshape(badRequest("%s=%s is not valid.", name, rawjson.Excerpt(value)))
 	default:
 		f.schema |= uint8(bit)
 	}
@@ -271,7 +270,7 @@ func (p *parser) headers(e *entry) error {
 	if c.Peek() != '[' {
 		value, _, err := c.Value(rawjson.MaxDepth)
 		if err == nil && !rawjson.IsNull(value) {
-			e.misshape(badRequest("headers=%s is not an array.", excerpt(value)))
+			e.misshape(badRequest("headers=%s is not an array.", rawjson.Excerpt(value)))
 		}
 		return err
 	}
@@ -293,7 +292,7 @@ func (p *parser) header(e *entry) error {
 	if c.Peek() != '{' {
 		value, _, err := c.Value(rawjson.MaxDepth)
 		if err == nil {
-			e.misshape(badRequest("header=%s is not an object with a name and a value.", excerpt(value)))
+			e.misshape(badRequest("header=%s is not an object with a name and a value.", rawjson.Excerpt(value)))
 		}
 		return err
 	}
@@ -334,8 +333,11 @@ func (p *parser) header(e *entry) error {
 	return nil
 }
 
-// maxNames bounds the header names that a parser remembers.
-const maxNames = 64
+// What a parser remembers of header names, from one stream to the next: so many, of so many bytes at most.
+const (
+	maxNames     = 64
+	maxNameBytes = 256
+)
 
 // intern is the header name as a string; names of one stream repeat.
 func (p *parser) intern(name []byte) string {
@@ -346,7 +348,7 @@ func (p *parser) intern(name []byte) string {
 	if p.names == nil {
 		p.names = make(map[string]string, 8)
 	}
-	if len(p.names) < maxNames {
+	if len(p.names) < maxNames && len(s) <= maxNameBytes {
 		p.names[s] = s
 	}
 	return s
@@ -393,9 +395,9 @@ func (f *part) bytes() ([]byte, *api.Error) {
 		return decodeBase64(f.data)
 	case formatString:
 		if f.data[0] != '"' {
-			return nil, badRequest("data=%s is not a string.", excerpt(f.data))
+			return nil, badRequest("data=%s is not a string.", rawjson.Excerpt(f.data))
 		}
-		text, ok := unquote(f.data)
+		text, ok := rawjson.Unquote(f.data[:0], f.data)
 		if !ok {
 			return nil, badRequest("data holds half of a surrogate pair, which is no text.")
 		}
@@ -408,29 +410,19 @@ func (f *part) bytes() ([]byte, *api.Error) {
 	}
 }
 
-// unquote decodes a string in place: what it stands for is never longer than its text.
-func unquote(value []byte) ([]byte, bool) { return rawjson.Unquote(value[:0], value) }
-
 // decodeBase64 decodes a base64 string in place; null is nil.
 func decodeBase64(value []byte) ([]byte, *api.Error) {
 	if rawjson.IsNull(value) {
 		return nil, nil
 	}
 	if value[0] != '"' {
-		return nil, badRequest("data=%s is not a base64 string.", excerpt(value))
+		return nil, badRequest("data=%s is not a base64 string.", rawjson.Excerpt(value))
 	}
-	text := value[1 : len(value)-1]
-	if bytes.IndexByte(text, '\\') >= 0 { // some encoders escape the slash
-		var ok bool
-		if text, ok = unquote(value); !ok {
-			return nil, badRequest("data is not a base64 string.")
-		}
-	}
-	n, err := base64.StdEncoding.Decode(text, text)
+	b, err := rawjson.Base64(value)
 	if err != nil {
 		return nil, badRequest("data is not a base64 string: %v.", err)
 	}
-	return text[:n], nil
+	return b, nil
 }
 
 // check tells what a part's members that name a schema make of it. As long as there is no registry,
@@ -457,15 +449,4 @@ func (f *part) check() *api.Error {
 	}
 	return api.RefuseCompat(http.StatusUnprocessableEntity, "Error: %d : Payload error. "+
 		"A schema registry is needed for schemas, and there is none; use type BINARY, JSON or STRING.", codePayload)
-}
-
-// maxExcerpt bounds what an error repeats of a request.
-const maxExcerpt = 64
-
-// excerpt is the beginning of a value, for an error's text.
-func excerpt(value []byte) string {
-	if len(value) <= maxExcerpt {
-		return string(value)
-	}
-	return string(value[:maxExcerpt]) + "..."
 }

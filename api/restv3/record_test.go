@@ -298,6 +298,17 @@ func TestBatchChecks(t *testing.T) {
 	require.Len(t, entries, 3)
 }
 
+// A request cannot make the server hold much more than its body: not by many entries, nor by long names.
+func TestRequestsCostTheirSize(t *testing.T) {
+	many := []byte(`{"entries":[` + strings.Repeat("{},", 1<<20) + `{}]}`)
+	_, err := batchRequest(many, 10)
+	require.ErrorIs(t, err, errTooManyEntries)
+	p := parser{}
+	long := strings.Repeat("n", maxNameBytes+1)
+	require.Equal(t, long, p.intern([]byte(long)))
+	require.Empty(t, p.names)
+}
+
 // FuzzRecords feeds the parser what may come over the network.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"key":{"type":"STRING","data":"k"},"value":{"type":"JSON","data":{"a":[1]}}}`))

@@ -31,6 +31,9 @@ const (
 	keptEntries = 2048
 	// writeTimeout is how long a client may take to read what was written.
 	writeTimeout = 30 * time.Second
+	// What is still read of a body after a fault that ends the stream, to keep the connection.
+	drainBytes = 256 << 10
+	drainTime  = 100 * time.Millisecond
 	// lingerTime is how long a client that is hung up on has to read its last receipts.
 	lingerTime = time.Second
 )
@@ -123,7 +126,7 @@ func (s *stream) whole(r *http.Request) error {
 		s.buf = appendLatin1(body.Arena().Alloc(2 * len(body.Bytes))[:0], body.Bytes)
 	}
 	s.end = len(s.buf)
-	if isEmpty(s.buf) {
+	if rawjson.IsEmpty(s.buf) {
 		return errEmptyBody
 	}
 	s.run(r.Context())
@@ -165,10 +168,18 @@ func (s *stream) duplex(r *http.Request) error {
 		return nil
 	}
 	s.run(r.Context())
-	if s.flush() == nil && s.body != nil && r.ProtoMajor == 1 {
+	if s.flush() == nil && s.body != nil && r.ProtoMajor == 1 && !s.drain() {
 		s.hangUp(r)
 	}
 	return nil
+}
+
+// drain reads what is left of the body, if that is little and on its way already, and says whether it did: then the
+// connection is good for another request, which a client that has sent its body may be sending on it.
+func (s *stream) drain() bool {
+	_ = s.rc.SetReadDeadline(time.Now().Add(drainTime))
+	_, err := io.CopyN(io.Discard, s.body, drainBytes)
+	return err == io.EOF
 }
 
 // hangUp ends the answer to a body that has not ended, and the connection: what still comes must not be
