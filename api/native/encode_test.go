@@ -121,7 +121,8 @@ func TestEncodeEventAttributesAreBounded(t *testing.T) {
 // Whatever batches were read before, and however much of them, a read shows what it would show without that.
 func TestKnownBatchesReadAlike(t *testing.T) {
 	values := [][]byte{
-		[]byte(`{"a":1}`), []byte(`"text"`), []byte(`1`), nil, []byte("null"), []byte(" 1"), []byte("[\n1]"), []byte("text"), {},
+		[]byte(`{"a":1}`), []byte(`"text"`), []byte(`1`), nil, []byte("null"), []byte(" 1"), []byte("[\n1]"),
+		[]byte("text"), {},
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	known, topic := newPlainBatches(), &client.Topic{Name: "t", ID: [16]byte{1}}
