@@ -44,6 +44,14 @@ func (f *Fault) Error() string { return f.Err.Error() + ": " + f.Message }
 // Unwrap gives the sentinel.
 func (f *Fault) Unwrap() error { return f.Err }
 
+// RefusedRecords says how many records were at fault; which they are stands beside it.
+func RefusedRecords(n int) string {
+	if n == 1 {
+		return "1 record was refused"
+	}
+	return fmt.Sprintf("%d records were refused", n)
+}
+
 // fault makes a Fault about the batch as a whole.
 func fault(err error, format string, args ...any) *Fault {
 	return &Fault{Err: err, Message: fmt.Sprintf(format, args...)}

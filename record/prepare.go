@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
+	"time"
 
 	"millrace/internal/invariant"
 )
@@ -55,20 +57,11 @@ type Prepared struct {
 // is refused for the same one. Checks of sequence numbers need the partition's state and are not
 // made here.
 func Prepare(buf []byte, l Limits) (Prepared, error) {
-	if f := checkFrame(buf); f != nil {
-		return Prepared{}, f
-	}
-	b := Batch(buf)
-	if f := checkHeader(b, &l); f != nil {
-		return Prepared{}, f
-	}
-	found, f := checkRecords(b, &l)
+	found, f := check(buf, &l)
 	if f != nil {
 		return Prepared{}, f
 	}
-	if b.TimestampType() == LogAppendTime && l.TimestampType == LogAppendTime {
-		return Prepared{}, fault(ErrTimestamp, "the client set LogAppendTime, which only the broker may")
-	}
+	b := Batch(buf)
 	maxTimestamp, delta := found.maxTimestamp, found.maxDelta
 	if l.TimestampType == LogAppendTime {
 		maxTimestamp, delta = l.Now, 0
@@ -82,6 +75,69 @@ func Prepare(buf []byte, l Limits) (Prepared, error) {
 		b.SetTimestamp(l.TimestampType, maxTimestamp)
 	}
 	return Prepared{Batch: b, MaxTimestampDelta: delta}, nil
+}
+
+// Check makes the checks of Prepare on a batch that it leaves as it is. A batch that passes may still turn out
+// too large where it must be built anew.
+func Check(buf []byte, l Limits) error {
+	if _, f := check(buf, &l); f != nil {
+		return f
+	}
+	return nil
+}
+
+func check(buf []byte, l *Limits) (survey, *Fault) {
+	if f := checkFrame(buf); f != nil {
+		return survey{}, f
+	}
+	b := Batch(buf)
+	if f := checkHeader(b, l); f != nil {
+		return survey{}, f
+	}
+	found, f := checkRecords(b, l)
+	if f == nil && b.TimestampType() == LogAppendTime && l.TimestampType == LogAppendTime {
+		f = fault(ErrTimestamp, "the client set LogAppendTime, which only the broker may")
+	}
+	return found, f
+}
+
+// CheckRecord makes the checks of Prepare on one record that is to go into a batch: nil, or what is wrong with it.
+func (l *Limits) CheckRecord(r *Record) *Fault {
+	earliest, latest := l.instants()
+	size := bodySize(r, 0, 0)
+	size += HeaderSize + varintSize(int64(size))
+	switch {
+	case size > l.MaxMessageBytes:
+		return fault(ErrTooLarge, "the record takes a batch of %d bytes, max.message.bytes is %d", size, l.MaxMessageBytes)
+	case size > l.SegmentBytes:
+		return fault(ErrSegmentTooSmall, "the record takes a batch of %d bytes, segment.bytes is %d", size, l.SegmentBytes)
+	case r.Timestamp != noTimestamp && (r.Timestamp < earliest || r.Timestamp > latest):
+		return fault(ErrTimestamp, "%s", outside(r.Timestamp, earliest, latest))
+	case r.Key == nil && l.Compacted:
+		return fault(ErrInvalid, "%s", needsKey)
+	}
+	return nil
+}
+
+const needsKey = "a compacted topic's records need a key"
+
+// outside says on which side of the acceptable range a timestamp lies.
+func outside(timestamp, earliest, latest int64) string {
+	if timestamp < earliest {
+		return fmt.Sprintf("timestamp %s is before %s, the earliest that the topic takes at present",
+			instant(timestamp), instant(earliest))
+	}
+	return fmt.Sprintf("timestamp %s is after %s, the latest that the topic takes at present",
+		instant(timestamp), instant(latest))
+}
+
+// instant shows a timestamp as a date, or as a number if its year has not four digits.
+func instant(ms int64) string {
+	t := time.UnixMilli(ms).UTC()
+	if y := t.Year(); y < 0 || y > 9999 {
+		return strconv.FormatInt(ms, 10)
+	}
+	return t.Format("2006-01-02T15:04:05.000Z")
 }
 
 // checkFrame checks that buf is exactly one batch by its length and format.
@@ -150,8 +206,9 @@ type survey struct {
 	misnumbered  bool  // offset deltas are not 0, 1, 2...
 
 	faults     []RecordFault
-	refused    int  // records at fault, listed or not
-	badInstant bool // one of them for its timestamp
+	refused    int   // records at fault, listed or not
+	newest     int32 // the last of them
+	badInstant bool  // one of them for its timestamp
 }
 
 // checkRecords makes the checks that need the records.
@@ -192,11 +249,11 @@ func (v *survey) walk(s *scan, b Batch, l *Limits) *Fault {
 			v.misnumbered = true
 		}
 		if h.nullKey && l.Compacted {
-			v.refuse(i, "a compacted topic's records need a key")
+			v.refuse(i, needsKey)
 		}
 		if (timestamp < earliest || timestamp > latest) && timestamp != noTimestamp {
 			v.badInstant = true
-			v.refuse(i, "timestamp %d is not between %d and %d", timestamp, earliest, latest)
+			v.refuse(i, outside(timestamp, earliest, latest))
 		}
 	}
 	if !s.end() {
@@ -205,17 +262,23 @@ func (v *survey) walk(s *scan, b Batch, l *Limits) *Fault {
 	return nil
 }
 
-// refuse notes that a record is at fault.
-func (v *survey) refuse(i int32, format string, args ...any) {
-	v.refused++
-	if len(v.faults) < maxRecordFaults {
-		v.faults = append(v.faults, RecordFault{Index: i, Message: fmt.Sprintf(format, args...)})
+// refuse notes that a record is at fault, which for one record may happen twice.
+func (v *survey) refuse(i int32, message string) {
+	again := v.refused > 0 && v.newest == i
+	switch {
+	case !again && len(v.faults) < maxRecordFaults:
+		v.faults = append(v.faults, RecordFault{Index: i, Message: message})
+	case again && v.faults[len(v.faults)-1].Index == i:
+		v.faults[len(v.faults)-1].Message += "; " + message
+	}
+	if !again {
+		v.refused, v.newest = v.refused+1, i
 	}
 }
 
 // fault is the refusal of the batch for its records: a bad timestamp outweighs a missing key.
 func (v *survey) fault() *Fault {
-	f := fault(ErrInvalid, "%d faults in records; record %d: %s", v.refused, v.faults[0].Index, v.faults[0].Message)
+	f := fault(ErrInvalid, "%s", RefusedRecords(v.refused))
 	f.Records = v.faults
 	if v.badInstant {
 		f.Err = ErrTimestamp

@@ -174,6 +174,38 @@ func TestPrepareRefusesMalformedRecords(t *testing.T) {
 	}
 }
 
+// One record is found at fault exactly where a batch of it alone is.
+func TestCheckRecord(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := anything()
+		l.Compacted = rapid.Bool().Draw(t, "compacted")
+		l.TimestampBefore, l.TimestampAfter = 1000, 50
+		l.TimestampType = rapid.SampledFrom([]record.TimestampType{record.CreateTime, record.LogAppendTime}).Draw(t, "type")
+		r := record.Record{
+			Timestamp: epochMillis + rapid.Int64Range(-1200, 100).Draw(t, "timestamp"),
+			Value:     make([]byte, rapid.IntRange(0, 300).Draw(t, "size")),
+		}
+		if rapid.Bool().Draw(t, "key") {
+			r.Key = []byte("k")
+		}
+		var b record.Builder
+		b.Append(&r)
+		batch := b.Build()
+		l.MaxMessageBytes = len(batch) + rapid.IntRange(-1, 1).Draw(t, "room")
+		l.SegmentBytes = len(batch) + rapid.IntRange(-1, 1).Draw(t, "segment")
+		want := record.Check(batch, l)
+		got := l.CheckRecord(&r)
+		if want == nil {
+			require.Nil(t, got)
+			return
+		}
+		require.NotNil(t, got)
+		require.ErrorIs(t, want, got.Err)
+		_, err := record.Prepare(batch, l)
+		require.Equal(t, want, err)
+	})
+}
+
 func TestPrepareListsRecordsAtFault(t *testing.T) {
 	l := anything()
 	l.Compacted = true
@@ -201,12 +233,20 @@ func TestPrepareListsRecordsAtFault(t *testing.T) {
 			require.Len(t, f.Records, 2)
 			require.EqualValues(t, []int32{1, 3}, []int32{f.Records[0].Index, f.Records[1].Index})
 			require.Contains(t, f.Records[0].Message, "key")
+			require.Equal(t, "2 records were refused", f.Message)
 
 			f = refusal(t, build(codec, record.Record{Timestamp: now},
 				record.Record{Key: key, Timestamp: now + 51}, record.Record{Key: key, Timestamp: now - 1001}), l)
 			require.ErrorIs(t, f, record.ErrTimestamp, "a bad timestamp outweighs a missing key")
 			require.Len(t, f.Records, 3)
-			require.Contains(t, f.Records[1].Message, fmt.Sprint(now+51))
+			require.Equal(t, "timestamp 2023-11-14T22:13:20.051Z is after 2023-11-14T22:13:20.050Z, "+
+				"the latest that the topic takes at present", f.Records[1].Message)
+			require.Contains(t, f.Records[2].Message, "22:13:18.999Z is before 2023-11-14T22:13:19.000Z, the earliest")
+
+			f = refusal(t, build(codec, record.Record{Timestamp: math.MaxInt64}), l)
+			require.Equal(t, "1 record was refused", f.Message, "for two reasons")
+			require.Len(t, f.Records, 1)
+			require.Contains(t, f.Records[0].Message, "key; timestamp 9223372036854775807 is after 2023")
 		})
 	}
 	many := make([]record.Record, 5000)
