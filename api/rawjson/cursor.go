@@ -68,6 +68,14 @@ func (c *Cursor) More(bracket byte, first bool) (bool, error) {
 	return true, nil
 }
 
+// Member takes the name of an object's next member and the colon, or the closing bracket: then more is false.
+func (c *Cursor) Member(first bool) (name []byte, more bool, err error) {
+	if more, err = c.More('}', first); more && err == nil {
+		name, err = c.Name()
+	}
+	return name, more, err
+}
+
 // Name takes a member's name and the colon. The result is unescaped; it is a part of Data when the name
 // has no escapes.
 func (c *Cursor) Name() ([]byte, error) {

@@ -36,3 +36,25 @@ func TestBase64(t *testing.T) {
 		require.Error(t, err, value)
 	}
 }
+
+func TestMember(t *testing.T) {
+	c := rawjson.Cursor{Data: []byte(`{"a":1,"":2} `)}
+	require.NoError(t, c.Begin('{'))
+	for i, want := range []string{"a", ""} {
+		name, more, err := c.Member(i == 0)
+		require.NoError(t, err)
+		require.True(t, more)
+		require.Equal(t, want, string(name))
+		_, _, err = c.Value(1)
+		require.NoError(t, err)
+	}
+	_, more, err := c.Member(false)
+	require.NoError(t, err)
+	require.False(t, more)
+	for _, text := range []string{`{`, `{1`, `{"a"`, `{,`} {
+		c := rawjson.Cursor{Data: []byte(text)}
+		require.NoError(t, c.Begin('{'))
+		_, _, err := c.Member(true)
+		require.Error(t, err, text)
+	}
+}
