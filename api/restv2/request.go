@@ -57,16 +57,12 @@ func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
 	}
 	seen := 0
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil {
 			return dst, malformed(err)
 		}
 		if !more {
 			break
-		}
-		name, err := c.Name()
-		if err != nil {
-			return dst, malformed(err)
 		}
 		bit := seenRecords
 		if string(name) == "records" {
@@ -166,16 +162,12 @@ func parseRecord(in *input, c *rawjson.Cursor) error {
 	}
 	seen := 0
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil {
 			return malformed(err)
 		}
 		if !more {
 			return nil
-		}
-		name, err := c.Name()
-		if err != nil {
-			return malformed(err)
 		}
 		value, flags, err := c.Value(rawjson.MaxDepth)
 		if err != nil {

@@ -59,17 +59,14 @@ func batchRequest(data []byte, maxEntries int) ([]entry, error) {
 	var entries []entry
 	found := false
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil {
 			return nil, malformed(err)
 		}
 		if !more {
 			break
 		}
-		name, err := c.Name()
 		switch {
-		case err != nil:
-			return nil, malformed(err)
 		case string(name) != "entries":
 			return nil, unknownField(string(name))
 		case found:

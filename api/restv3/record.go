@@ -99,12 +99,8 @@ func (p *parser) next(e *entry) error {
 	}
 	seen := 0
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil || !more {
-			return err
-		}
-		name, err := c.Name()
-		if err != nil {
 			return err
 		}
 		bit, err := p.member(e, name)
@@ -189,12 +185,8 @@ func (p *parser) part(e *entry, to *part, what string) error {
 	*to = part{present: true}
 	seen := 0
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil || !more {
-			return err
-		}
-		name, err := c.Name()
-		if err != nil {
 			return err
 		}
 		value, flags, err := c.Value(rawjson.MaxDepth)
@@ -299,16 +291,12 @@ func (p *parser) header(e *entry) error {
 	c.Pos++
 	h, named := record.Header{}, false
 	for first := true; ; first = false {
-		more, err := c.More('}', first)
+		name, more, err := c.Member(first)
 		if err != nil {
 			return err
 		}
 		if !more {
 			break
-		}
-		name, err := c.Name()
-		if err != nil {
-			return err
 		}
 		value, _, err := c.Value(rawjson.MaxDepth)
 		if err != nil {
