@@ -91,9 +91,11 @@ func (q *readQuery) set(name, value string) (err error) {
 	case "from":
 		return q.setFrom(value)
 	case "max_records":
-		return q.setMaxRecords(value)
+		q.limited = true
+		q.maxRecords, err = parseBound(name, value, maxMaxRecords)
 	case "max_bytes":
-		return q.setMaxBytes(value)
+		q.sized = true
+		q.maxBytes, err = parseBound(name, value, maxMaxBytes)
 	case "wait":
 		return q.setWait(value)
 	case "isolation":
@@ -164,22 +166,12 @@ func (q *readQuery) setFrom(v string) error {
 	return q.setOrigin(origin{kind: originPosition, position: p})
 }
 
-func (q *readQuery) setMaxRecords(v string) error {
+func parseBound(name, v string, most int64) (int, error) {
 	n, err := parseDecimal(v)
-	if err != nil || n < 1 || n > maxMaxRecords {
-		return badQuery("parameter max_records=%.40q: want a number from 1 to %d", v, maxMaxRecords)
+	if err != nil || n < 1 || n > most {
+		return 0, badQuery("parameter %s=%.40q: want a number from 1 to %d", name, v, most)
 	}
-	q.maxRecords, q.limited = int(n), true
-	return nil
-}
-
-func (q *readQuery) setMaxBytes(v string) error {
-	n, err := parseDecimal(v)
-	if err != nil || n < 1 || n > maxMaxBytes {
-		return badQuery("parameter max_bytes=%.40q: want a number from 1 to %d", v, maxMaxBytes)
-	}
-	q.maxBytes, q.sized = int(n), true
-	return nil
+	return int(n), nil
 }
 
 func (q *readQuery) setWait(v string) error {
