@@ -73,6 +73,9 @@ func FromError(err error) *Error {
 
 func fromKafka(k *client.KafkaError) *Error {
 	e := &Error{Fault: KafkaFault(k.Err), Detail: k.Detail(), Cause: k}
+	if k.NotWritten {
+		e.Fault = NotStored
+	}
 	if k.Topic != "" {
 		e.With("topic", k.Topic)
 	}

@@ -95,6 +95,11 @@ var (
 		Name: "OVERLOADED", Status: 503, Code: 50302, Title: "The server is at one of its limits",
 		Retryable: true, Outcome: Failed, Advice: "Send the request again after the time in Retry-After.",
 	}
+	NotStored = &Fault{
+		Name: "NOT_STORED", Status: 507, Code: 50003, Title: "The server cannot store it at the moment",
+		Retryable: true, Outcome: Failed,
+		Advice: "Nothing was stored. Repair what the detail names, such as a full disk, and send it again.",
+	}
 	Internal = &Fault{
 		Name: "INTERNAL_ERROR", Status: 500, Code: 500, Title: "The server made a mistake",
 		Outcome: Unknown, Advice: "Check whether the request took effect, and report the fault with its id.",
@@ -110,7 +115,8 @@ var (
 func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
-		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, Overloaded, NoAnswer,
+		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, Overloaded, NotStored,
+		NoAnswer,
 	}
 }
 

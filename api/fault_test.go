@@ -56,6 +56,17 @@ func TestEveryKafkaErrorIsInTheTable(t *testing.T) {
 	require.Equal(t, "UNKNOWN_SERVER_ERROR", api.KafkaFault(&kerr.Error{Code: 9999}).Name)
 }
 
+// A storage error leaves open whether something was stored, unless the cluster says that nothing was.
+func TestNotWrittenIsNoUnknownOutcome(t *testing.T) {
+	k := client.Fault(kerr.KafkaStorageError, "disk is full")
+	require.Equal(t, api.Unknown, api.FromError(k).Fault.Outcome)
+	k.NotWritten = true
+	f := api.FromError(k).Fault
+	require.Equal(t, api.Failed, f.Outcome)
+	require.Equal(t, 507, f.Status)
+	require.True(t, f.Retryable)
+}
+
 func TestCatalogue(t *testing.T) {
 	names := map[string]bool{}
 	for _, f := range api.Catalogue() {
