@@ -47,14 +47,16 @@ type ProduceResult struct {
 }
 
 // Produce sends batches. The results are in the order of the request's batches. An error means that no
-// answer came: what was sent may or may not be stored.
+// answer came: what was sent may or may not be stored. The end of ctx does not give a produce up, as it
+// takes nothing back that is stored: Timeout bounds the wait. So a client that has shut its sending side, or
+// asks while the node stops, hears what became of its records.
 func (c *Client) Produce(ctx context.Context, r ProduceRequest) ([]ProduceResult, error) {
 	out := make([]ProduceResult, len(r.Batches))
 	return out, c.produceInto(ctx, &r, out)
 }
 
 func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []ProduceResult) error {
-	resp, err := call(ctx, "produce", produceRequest(r).RequestWith, c.requestor)
+	resp, err := call(context.WithoutCancel(ctx), "produce", produceRequest(r).RequestWith, c.requestor)
 	if err != nil {
 		return err
 	}

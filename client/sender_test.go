@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -34,6 +35,18 @@ func (e *env) produced() (out []*kmsg.ProduceRequest) {
 		}
 	}
 	return out
+}
+
+// A caller that goes away does not give up what is on its way: whether it is stored could not be told then.
+func TestProduceOutlivesItsCaller(t *testing.T) {
+	e := newEnv(t, 1)
+	topic := e.topic("t", client.Refuse)
+	s := e.sender(topic, client.SendOptions{})
+	require.NoError(t, s.Add(record.Record{Value: []byte("v"), Timestamp: 7}, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, s.Send(ctx))
+	require.Zero(t, s.Record(0).Offset)
 }
 
 func TestSenderPlacesRecords(t *testing.T) {
