@@ -71,23 +71,22 @@ func TestDamagedSnapshot(t *testing.T) {
 	require.ErrorIs(t, err, errSnapshot)
 }
 
+// rule is what is to be said of a batch that comes after others.
+type rule struct {
+	name   string
+	before []stamp
+	now    stamp
+	strict bool
+	want   string
+}
+
 func TestSequenceRules(t *testing.T) {
 	const id = 7
-	named := ktag.NamedProducerID("n")
-	one := func(id int64, epoch int16, sequence int32) stamp {
-		return stamp{producerID: id, epoch: epoch, first: sequence, last: sequence, firstOffset: 100, lastOffset: 109}
-	}
 	window := make([]stamp, 7) // two batches more than are remembered
 	for i := range window {
 		window[i] = data(id, 0, int32(10*i), 10, int64(10*i))
 	}
-	for _, c := range []struct {
-		name   string
-		before []stamp
-		now    stamp
-		strict bool
-		want   string
-	}{
+	checkRules(t, []rule{
 		{"new producer", nil, data(id, 0, 0, 1, 0), false, "ok"},
 		{"forgotten producer takes any sequence", nil, data(id, 3, 55, 1, 0), false, "ok"},
 		{"next", []stamp{data(id, 0, 0, 3, 0)}, data(id, 0, 3, 2, 0), false, "ok"},
@@ -108,30 +107,43 @@ func TestSequenceRules(t *testing.T) {
 		{"marker only, then 0", []stamp{{producerID: id, epoch: 1, control: true}}, data(id, 1, 0, 1, 0), false, "ok"},
 		{"marker only, then 1", []stamp{{producerID: id, epoch: 1, control: true}}, data(id, 1, 1, 1, 0), false,
 			"expected 0"},
+	})
+}
 
-		{"named: new", nil, one(named, 0, 9), false, "ok"},
-		{"named: new, strict", nil, one(named, 0, 9), true, "expected 0"},
-		{"named: new from 0, strict", nil, one(named, 0, 0), true, "ok"},
-		{"named: next", []stamp{one(named, 0, 3)}, one(named, 0, 4), true, "ok"},
-		{"named: gap", []stamp{one(named, 0, 3)}, one(named, 0, 9), false, "ok"},
-		{"named: gap, strict", []stamp{one(named, 0, 3)}, one(named, 0, 9), true, "expected 4"},
-		{"named: repeat", []stamp{one(named, 0, 3)}, one(named, 0, 3), true, "repeat of 100..109"},
-		{"named: passed over", []stamp{one(named, 0, 0), one(named, 0, 2)}, one(named, 0, 1), false, "passed over by 2"},
-		{"named: passed over by the first", []stamp{one(named, 0, 3)}, one(named, 0, 2), false, "passed over by 3"},
-		{"named: passed over, strict", []stamp{one(named, 0, 3)}, one(named, 0, 2), true, "passed over by 3"},
-		{"named: passed over in a newer epoch", []stamp{one(named, 0, 1), one(named, 1, 3)}, one(named, 1, 1), false,
+func TestNamedSequenceRules(t *testing.T) {
+	named := ktag.NamedProducerID("n")
+	one := func(id int64, epoch int16, sequence int32) stamp {
+		return stamp{producerID: id, epoch: epoch, first: sequence, last: sequence, firstOffset: 100, lastOffset: 109}
+	}
+	checkRules(t, []rule{
+		{"new", nil, one(named, 0, 9), false, "ok"},
+		{"new, strict", nil, one(named, 0, 9), true, "expected 0"},
+		{"new from 0, strict", nil, one(named, 0, 0), true, "ok"},
+		{"next", []stamp{one(named, 0, 3)}, one(named, 0, 4), true, "ok"},
+		{"gap", []stamp{one(named, 0, 3)}, one(named, 0, 9), false, "ok"},
+		{"gap, strict", []stamp{one(named, 0, 3)}, one(named, 0, 9), true, "expected 4"},
+		{"repeat", []stamp{one(named, 0, 3)}, one(named, 0, 3), true, "repeat of 100..109"},
+		{"passed over", []stamp{one(named, 0, 0), one(named, 0, 2)}, one(named, 0, 1), false, "passed over by 2"},
+		{"passed over by the first", []stamp{one(named, 0, 3)}, one(named, 0, 2), false, "passed over by 3"},
+		{"passed over, strict", []stamp{one(named, 0, 3)}, one(named, 0, 2), true, "passed over by 3"},
+		{"passed over in a newer epoch", []stamp{one(named, 0, 1), one(named, 1, 3)}, one(named, 1, 1), false,
 			"passed over by 3"},
-		{"named: a gap in a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 6), false, "passed over by 7"},
-		{"named: below a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 1), false, "repeat, forgotten"},
-		{"named: below a window that forgot nothing", sequences(named, 1, 3, 4, 5, 7), one(named, 0, 0), false,
+		{"a gap in a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 6), false, "passed over by 7"},
+		{"below a full window", sequences(named, 0, 2, 3, 4, 5, 7), one(named, 0, 1), false, "repeat, forgotten"},
+		{"below a window that forgot nothing", sequences(named, 1, 3, 4, 5, 7), one(named, 0, 0), false,
 			"passed over by 7"},
-		{"named: older epoch", []stamp{one(named, 5, 3)}, one(named, 4, 4), false, "fenced by 5"},
-		{"named: newer epoch", []stamp{one(named, 5, 3)}, one(named, 6, 2), false, "ok"},
-		{"named: newer epoch, strict", []stamp{one(named, 5, 3)}, one(named, 6, 2), true, "expected 0"},
-		{"named: newer epoch from 0, strict", []stamp{one(named, 5, 3)}, one(named, 6, 0), true, "ok"},
-		{"named: last sequence of all", []stamp{one(named, 0, math.MaxInt32)}, one(named, 0, 0), true,
+		{"older epoch", []stamp{one(named, 5, 3)}, one(named, 4, 4), false, "fenced by 5"},
+		{"newer epoch", []stamp{one(named, 5, 3)}, one(named, 6, 2), false, "ok"},
+		{"newer epoch, strict", []stamp{one(named, 5, 3)}, one(named, 6, 2), true, "expected 0"},
+		{"newer epoch from 0, strict", []stamp{one(named, 5, 3)}, one(named, 6, 0), true, "ok"},
+		{"last sequence of all", []stamp{one(named, 0, math.MaxInt32)}, one(named, 0, 0), true,
 			"passed over by 2147483647"},
-	} {
+	})
+}
+
+// checkRules asks for a verdict on a batch after others of its producer.
+func checkRules(t *testing.T, rules []rule) {
+	for _, c := range rules {
 		t.Run(c.name, func(t *testing.T) {
 			p := &producers{}
 			for _, s := range c.before {
