@@ -91,9 +91,13 @@ func (b *Body) take(n int) error {
 	return nil
 }
 
+// firstBytes is how much of a body is reserved before any of it has come. A longer one takes more as it arrives, so
+// that clients who announce much and send little do not use up the memory of all.
+const firstBytes = 1 << 20
+
 // read reads the body as sent.
 func (b *Body) read(r *http.Request, p *progress, limit int) error {
-	size := int(r.ContentLength)
+	size := min(int(r.ContentLength), firstBytes)
 	if size < 0 {
 		size = 4 << 10
 	}
@@ -104,16 +108,20 @@ func (b *Body) read(r *http.Request, p *progress, limit int) error {
 	n := 0
 	for {
 		if n == len(buf) {
-			if r.ContentLength >= 0 {
+			if int64(n) == r.ContentLength {
 				break
 			}
 			if n > limit {
 				return b.tooLarge(limit)
 			}
-			if err := b.take(len(buf)); err != nil {
+			size := 2 * len(buf)
+			if r.ContentLength >= 0 {
+				size = min(size, int(r.ContentLength))
+			}
+			if err := b.take(size - len(buf)); err != nil {
 				return err
 			}
-			grown := b.arena.Alloc(2 * len(buf))
+			grown := b.arena.Alloc(size)
 			copy(grown, buf)
 			buf = grown
 		}

@@ -129,6 +129,53 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
+// Who announces a large body and sends little of it takes little of the memory for bodies.
+func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
+	e := newEdge(t, api.Options{Limits: api.Limits{BodyBytes: 64 << 20, InFlightBytes: 12 << 20}})
+	reading := make(chan struct{}, 8)
+	server := httptest.NewServer(api.NewRouter(e, echo(e), func(r chi.Router) {
+		r.Post("/v1/slow", func(w http.ResponseWriter, r *http.Request) {
+			r.Body = tellingBody{r.Body, reading}
+			body, _ := e.ReadBody(w, r, 0) // it never comes whole
+			body.Free()
+		})
+	}))
+	defer server.Close()
+	for range cap(reading) {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "POST /v1/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\nx", 16<<20)
+		require.NoError(t, err)
+	}
+	for range cap(reading) {
+		<-reading
+	}
+	resp, err := http.Post(server.URL+"/v1/echo", "text/plain", bytes.NewReader(make([]byte, 3<<20)))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Len(t, body, 3<<20)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// tellingBody tells when it is read.
+type tellingBody struct {
+	io.ReadCloser
+	read chan<- struct{}
+}
+
+func (b tellingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	select {
+	case b.read <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
 func TestPanicEndsOneRequest(t *testing.T) {
 	var log bytes.Buffer
 	e := newEdge(t, api.Options{Logger: textLogger(&log)})
