@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/record"
 )
 
 // Options are the parts of a Client that a caller may choose; zero values take the defaults.
@@ -30,6 +32,9 @@ type Options struct {
 	AdminTimeout time.Duration
 }
 
+// idleCodecs is how many decompressors a Client keeps for the check of compressed batches.
+const idleCodecs = 2
+
 // Client makes typed calls. It is safe for concurrent use.
 type Client struct {
 	requestor    kmsg.Requestor
@@ -42,6 +47,7 @@ type Client struct {
 	cached  atomic.Int64
 	cluster atomic.Pointer[cachedCluster]
 	senders sync.Pool // of *Sender
+	codecs  *record.Codecs
 
 	randMu sync.Mutex
 	rand   *rand.Rand // guarded by randMu
@@ -49,7 +55,10 @@ type Client struct {
 
 // New returns a Client on r. It does no I/O.
 func New(r kmsg.Requestor, o Options) *Client {
-	c := &Client{requestor: r, ttl: o.MetadataTTL, now: o.Now, adminTimeout: o.AdminTimeout, rand: o.Rand}
+	c := &Client{
+		requestor: r, ttl: o.MetadataTTL, now: o.Now, adminTimeout: o.AdminTimeout, rand: o.Rand,
+		codecs: record.NewCodecs(idleCodecs),
+	}
 	if c.ttl <= 0 {
 		c.ttl = time.Second
 	}

@@ -185,6 +185,11 @@ func (c *Client) AlterConfigs(ctx context.Context, resources []ResourceChanges, 
 		req.Resources = append(req.Resources, rr)
 	}
 	resp, err := call(ctx, "alter configs", req.RequestWith, c.requestor)
+	for _, r := range resources {
+		if r.Resource.Type == TopicResource {
+			c.Forget(r.Resource.Name) // its limits are cached with it
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

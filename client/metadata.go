@@ -26,6 +26,7 @@ type Topic struct {
 	Partitions []Partition // ordered by number, which is the index
 
 	sticky *record.Sticky // places records without a key; the same in all renewals of the metadata
+	limits *topicLimits
 }
 
 // Partition is the metadata of one partition.
@@ -207,7 +208,7 @@ func (c *Client) keep(t *Topic) {
 }
 
 func topicOf(t *kmsg.MetadataResponseTopic) *Topic {
-	out := &Topic{ID: t.TopicID, Internal: t.IsInternal}
+	out := &Topic{ID: t.TopicID, Internal: t.IsInternal, limits: &topicLimits{}}
 	if t.Topic != nil {
 		out.Name = *t.Topic
 	}

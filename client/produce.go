@@ -43,6 +43,7 @@ type ProduceResult struct {
 	AppendTime     int64
 	LogStartOffset int64
 	Duplicate      bool  // an earlier request wrote it; this one wrote nothing
+	Count          int32 // of a duplicate: how many records the first one had, -1 if that is forgotten; else -1
 	Err            error // nil, a *KafkaError, or ErrNoAnswer
 }
 
@@ -63,7 +64,7 @@ func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []Produ
 	for i := range r.Batches {
 		b := &r.Batches[i]
 		out[i] = ProduceResult{
-			Topic: b.Topic.Name, Partition: b.Partition, BaseOffset: -1, AppendTime: -1, LogStartOffset: -1,
+			Topic: b.Topic.Name, Partition: b.Partition, BaseOffset: -1, AppendTime: -1, LogStartOffset: -1, Count: -1,
 		}
 		if p := findProduced(resp, i, b); p != nil {
 			out[i].take(p, b)
@@ -123,6 +124,9 @@ func (r *ProduceResult) take(p *kmsg.ProduceResponseTopicPartition, b *Batch) {
 		r.Duplicate = true
 		if at, ok := ktag.AppendTime(&p.UnknownTags); ok {
 			r.AppendTime = at
+		}
+		if n, ok := ktag.FirstCount(&p.UnknownTags); ok {
+			r.Count = n
 		}
 	}
 }

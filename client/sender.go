@@ -34,13 +34,17 @@ type SendOptions struct {
 	Timeout  time.Duration  // how long the leader waits for AcksAll
 	Producer *NamedProducer // nil for none
 	Expected *int64         // append only at this log end offset; needs all records in one partition
+	// CheckAll holds what would go in several batches against the topic's limits first, so that one bad record
+	// leaves none stored. What goes in one batch needs no check: its leader takes all of it or nothing.
+	CheckAll bool
 }
 
 // Sender places the records of one request into partitions, builds the batches and sends them.
 //
 // Records are placed by their explicit partition; else by the murmur2 hash of their key; else, for a
-// named producer, by the hash of its name, so that a retry lands where the first try did; else all of
-// the request go to the one partition whose turn it is. All records of a partition go in one batch and
+// named producer, by the hash of its name, so that a retry lands where the first try did, also after partitions
+// were added if all records are of this kind; else all of the request go to the one partition whose turn it is.
+// All records of a partition go in one batch and
 // all batches in one Produce request, unless that batch would be too large: then the partition's records
 // go in several batches one after the other, and stop at the first that fails. With a NamedProducer or
 // an expected offset there is never more than one batch a partition.
@@ -57,6 +61,9 @@ type Sender struct {
 	partition []int32 // of records[i]
 	size      []int32 // bound of records[i] within a batch
 	keyless   int32   // the partition of records without a key, AnyPartition until one needs it
+	byName    int     // how many records a producer's name placed
+	one       bool    // a partition's records go in one batch
+	checked   bool    // all records were held against the topic's limits
 
 	order   []int32 // record numbers by partition, then by number
 	start   []int32 // order[start[p]:start[p+1]] are partition p's; scratch of group
@@ -88,7 +95,8 @@ func (c *Client) NewSender(topic *Topic, arena *record.Arena, bytesHint int, o S
 		s = &Sender{}
 	}
 	s.client, s.topic, s.arena, s.hint, s.opts = c, topic, arena, bytesHint, o
-	s.keyless = AnyPartition
+	s.keyless, s.byName, s.checked = AnyPartition, 0, false
+	s.one = o.Producer != nil || o.Expected != nil
 	return s
 }
 
@@ -135,10 +143,13 @@ func (s *Sender) place(r *record.Record) int32 {
 		return 0
 	case r.Key != nil:
 		return record.KeyPartition(r.Key, n)
-	case s.keyless != AnyPartition:
 	case s.opts.Producer != nil:
-		s.keyless = record.KeyPartition([]byte(s.opts.Producer.Name), n)
-	default:
+		s.byName++
+		if s.keyless == AnyPartition {
+			places := s.opts.Producer.places(n)
+			s.keyless = places[len(places)-1]
+		}
+	case s.keyless == AnyPartition:
 		s.keyless = s.topic.placeKeyless(s.hint)
 	}
 	return s.keyless
@@ -170,15 +181,17 @@ func (s *Sender) Partitions() int {
 // Record and Batches; it is not nil when nothing was sent at all.
 func (s *Sender) Send(ctx context.Context) error {
 	s.group()
-	one := s.opts.Producer != nil || s.opts.Expected != nil
-	s.cut(one)
+	s.cut(batchTarget)
 	if s.opts.Producer != nil && len(s.pieces) == 1 {
-		if err := s.client.checkSequence(ctx, s.topic, s.pieces[0].partition, s.opts.Producer); err != nil {
+		if err := s.checkSequence(ctx, &s.pieces[0]); err != nil {
 			return err
 		}
 	}
+	if s.opts.CheckAll && len(s.pieces) > 1 {
+		s.check(ctx)
+	}
 	for s.nextRound() {
-		s.round(ctx, one)
+		s.round(ctx)
 	}
 	s.settle()
 	return nil
@@ -203,14 +216,14 @@ func (s *Sender) group() {
 	}
 }
 
-// cut makes pieces of at most batchTarget bytes, or one piece a partition.
-func (s *Sender) cut(one bool) {
+// cut makes pieces of at most so many bytes where there are several records, or one piece a partition.
+func (s *Sender) cut(target int) {
 	s.pieces = s.pieces[:0]
 	bytes := 0
 	for k, i := range s.order {
 		p, size := s.partition[i], int(s.size[i])
 		last := len(s.pieces) - 1
-		if last < 0 || s.pieces[last].partition != p || !one && bytes+size > batchTarget {
+		if last < 0 || s.pieces[last].partition != p || !s.one && bytes+size > target {
 			s.pieces = append(s.pieces, piece{partition: p, lo: k, hi: k})
 			last++
 			bytes = record.HeaderSize
@@ -232,7 +245,7 @@ func (s *Sender) nextRound() bool {
 }
 
 // round builds and sends one batch for each live piece.
-func (s *Sender) round(ctx context.Context, one bool) {
+func (s *Sender) round(ctx context.Context) {
 	s.batches = s.batches[:0]
 	for _, i := range s.live {
 		p := &s.pieces[i]
@@ -255,11 +268,33 @@ func (s *Sender) round(ctx context.Context, one bool) {
 		p.result, p.err = s.answers[k], s.answers[k].Err
 		switch {
 		case p.err == nil:
-		case errors.Is(p.err, kerr.MessageTooLarge) && p.hi-p.lo > 1 && !one:
-			s.halve(i)
+		case tooLarge(p.err) && p.hi-p.lo > 1 && !s.one:
+			s.split(ctx, i)
 		default:
+			s.locate(p)
 			s.abandon(i, p.err)
 		}
+	}
+}
+
+func tooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
+// locate turns the places in a piece's batch, where its error tells of records, into places among all records.
+func (s *Sender) locate(p *piece) {
+	var f *KafkaError
+	if !errors.As(p.err, &f) {
+		return
+	}
+	if tooLarge(f) && p.hi-p.lo == 1 {
+		f.Records, f.Message = []RecordFault{{Message: f.Message}}, record.RefusedRecords(1)
+	}
+	f.Records = slices.DeleteFunc(f.Records, func(r RecordFault) bool {
+		return r.Index < 0 || int(r.Index) >= p.hi-p.lo
+	})
+	for i := range f.Records {
+		f.Records[i].Index = s.order[p.lo+int(f.Records[i].Index)]
 	}
 }
 
@@ -279,8 +314,12 @@ func (s *Sender) build(p *piece) record.Batch {
 	return s.builder.Build()
 }
 
-// halve replaces a piece that was refused for its size by two unsent ones.
-func (s *Sender) halve(i int) {
+// split replaces a piece that was refused for its size by smaller ones. If nothing was checked yet it was the only
+// one, so that nothing is stored.
+func (s *Sender) split(ctx context.Context, i int) {
+	if s.opts.CheckAll && !s.checked && s.check(ctx) {
+		return
+	}
 	p := s.pieces[i]
 	mid := (p.lo + p.hi) / 2
 	s.pieces[i] = piece{partition: p.partition, lo: p.lo, hi: mid}
@@ -322,10 +361,10 @@ func (s *Sender) Record(i int) RecordResult {
 	p := &s.pieces[s.results[i]]
 	out := RecordResult{Partition: p.partition, Offset: -1, Timestamp: s.records[i].Timestamp, Err: p.err}
 	if p.err != nil {
-		out.Err = recordFault(p.err, s.delta[i])
+		out.Err = recordFault(p.err, int32(i))
 		return out
 	}
-	if p.result.BaseOffset >= 0 {
+	if p.result.BaseOffset >= 0 && (p.result.Count < 0 || s.delta[i] < p.result.Count) {
 		out.Offset = p.result.BaseOffset + int64(s.delta[i])
 	}
 	if p.result.AppendTime >= 0 {
@@ -334,16 +373,16 @@ func (s *Sender) Record(i int) RecordResult {
 	return out
 }
 
-// recordFault narrows a batch's error to one of its records when the cluster said more about it.
-func recordFault(err error, delta int32) error {
+// recordFault narrows a batch's error to record i when the cluster said more about it.
+func recordFault(err error, i int32) error {
 	var f *KafkaError
 	if !errors.As(err, &f) {
 		return err
 	}
 	for _, r := range f.Records {
-		if r.Index == delta && r.Message != "" {
+		if r.Index == i && r.Message != "" {
 			one := *f
-			one.Message = r.Message
+			one.Message, one.Records = r.Message, nil
 			return &one
 		}
 	}
@@ -352,10 +391,12 @@ func recordFault(err error, delta int32) error {
 
 // BatchResult is what became of one batch.
 type BatchResult struct {
-	Partition  int32
+	Partition int32
+	// Count, BaseOffset and Timestamp are what was stored; of a duplicate what its first request stored, all -1
+	// if that is forgotten. The offset is also -1 with AcksNone.
 	Count      int
-	BaseOffset int64 // -1 if it is not known
-	Timestamp  int64 // the greatest of its records, as stored
+	BaseOffset int64
+	Timestamp  int64 // the greatest of its records
 	Duplicate  bool
 	Err        error // nil, a *KafkaError, or ErrNoAnswer
 }
@@ -370,7 +411,9 @@ func (s *Sender) Batches() []BatchResult {
 			Partition: p.partition, Count: p.hi - p.lo, BaseOffset: p.result.BaseOffset,
 			Timestamp: p.result.AppendTime, Duplicate: p.result.Duplicate, Err: p.err,
 		}
-		if b.Timestamp < 0 || b.Err != nil {
+		if b.Duplicate {
+			b.Count = int(p.result.Count)
+		} else if b.Timestamp < 0 || b.Err != nil {
 			for _, i := range s.order[p.lo:p.hi] {
 				b.Timestamp = max(b.Timestamp, s.records[i].Timestamp)
 			}

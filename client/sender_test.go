@@ -179,6 +179,8 @@ func TestSenderFailsByPartition(t *testing.T) {
 	require.NoError(t, s.Send(t.Context()))
 	require.Equal(t, client.RecordResult{Partition: 0, Offset: 5, Timestamp: 99}, s.Record(1))
 	require.ErrorIs(t, s.Record(0).Err, kerr.InvalidRecord)
+	require.EqualValues(t, 2, refused(t, s.Batches()[1].Err, kerr.InvalidRecord).Records[0].Index,
+		"the place in the request, not in the batch")
 	var k *client.KafkaError
 	require.ErrorAs(t, s.Record(2).Err, &k)
 	require.Equal(t, "key is missing", k.Message)
@@ -236,6 +238,90 @@ func TestNamedProducerBatches(t *testing.T) {
 	require.EqualValues(t, 2, b.ProducerEpoch())
 	require.EqualValues(t, 0, b.BaseSequence())
 	require.False(t, ktag.StrictSequence(&requests[0].Topics[0].Partitions[0].UnknownTags))
+}
+
+// After partitions were added, a retry of records that the name placed goes where the first try was stored.
+func TestNamedProducerAfterPartitionsWereAdded(t *testing.T) {
+	e := newEnv(t, 8)
+	topic := e.topic("t", client.Refuse)
+	id := ktag.NamedProducerID("till-4") // led to partition 0 when that was the only one, and leads elsewhere now
+	e.answerProducers(knownProducer{0, id, 0, 4})
+	send := func(np client.NamedProducer, keys ...[]byte) int32 {
+		s := e.sender(topic, client.SendOptions{Producer: &np})
+		for _, key := range keys {
+			require.NoError(t, s.Add(record.Record{Key: key, Value: []byte("v")}, client.AnyPartition))
+		}
+		require.NoError(t, s.Send(t.Context()))
+		requests := e.produced()
+		sent := requests[len(requests)-1].Topics[0].Partitions[0].Partition
+		require.Equal(t, sent, s.Record(0).Partition)
+		return sent
+	}
+	next := send(client.NamedProducer{Name: "till-4", Seq: 5}, nil)
+	require.NotZero(t, next)
+	require.Zero(t, send(client.NamedProducer{Name: "till-4", Seq: 4}, nil, nil))
+	key := []byte("abcde")
+	require.Equal(t, record.KeyPartition(key, 8), send(client.NamedProducer{Name: "till-4", Seq: 4}, key),
+		"a key leads on")
+	asked := e.count(61)
+	require.Equal(t, next, send(client.NamedProducer{Name: "till-4", Seq: 5, Once: true}, nil), "the same name")
+	require.Zero(t, send(client.NamedProducer{Name: "till-4", Once: true}, nil),
+		"a producer's only request")
+	require.Equal(t, asked+2, e.count(61))
+	ask := e.seen[len(e.seen)-2].(*kmsg.DescribeProducersRequest)
+	require.Less(t, len(ask.Topics[0].Partitions), 8, "only where the name may have led is asked")
+	send(client.NamedProducer{Name: "till-4", Once: true}, key)
+	require.Equal(t, asked+2, e.count(61), "a key needs no asking")
+}
+
+func TestDuplicateTellsOfTheFirst(t *testing.T) {
+	e := newEnv(t, 1)
+	topic := e.topic("t", client.Refuse)
+	var tag func(*kmsg.ProduceResponseTopicPartition)
+	e.reply = func(req kmsg.Request) (kmsg.Response, error) {
+		p, ok := req.(*kmsg.ProduceRequest)
+		if !ok {
+			return nil, nil
+		}
+		resp := p.ResponseKind().(*kmsg.ProduceResponse)
+		rt := kmsg.NewProduceResponseTopic()
+		rt.Topic, rt.TopicID = "t", topic.ID
+		rp := kmsg.NewProduceResponseTopicPartition()
+		ktag.SetDuplicate(&rp.UnknownTags)
+		tag(&rp)
+		rt.Partitions = append(rt.Partitions, rp)
+		resp.Topics = append(resp.Topics, rt)
+		return resp, nil
+	}
+	send := func() (client.BatchResult, *client.Sender) {
+		s := e.sender(topic, client.SendOptions{Producer: &client.NamedProducer{Name: "p"}})
+		for range 3 {
+			require.NoError(t, s.Add(record.Record{Timestamp: 77}, 0))
+		}
+		require.NoError(t, s.Send(t.Context()))
+		return s.Batches()[0], s
+	}
+	tag = func(p *kmsg.ProduceResponseTopicPartition) {
+		p.BaseOffset = 5
+		ktag.SetAppendTime(&p.UnknownTags, 9)
+		ktag.SetFirstCount(&p.UnknownTags, 2)
+	}
+	b, s := send()
+	require.Equal(t, client.BatchResult{Count: 2, BaseOffset: 5, Timestamp: 9, Duplicate: true}, b)
+	require.EqualValues(t, 6, s.Record(1).Offset)
+	require.EqualValues(t, -1, s.Record(2).Offset, "the first request did not have it")
+	tag = func(p *kmsg.ProduceResponseTopicPartition) { // older than what is remembered
+		p.BaseOffset = -1
+		ktag.SetAppendTime(&p.UnknownTags, -1)
+	}
+	b, _ = send()
+	require.Equal(t, client.BatchResult{Count: -1, BaseOffset: -1, Timestamp: -1, Duplicate: true}, b)
+	batch := record.Builder{}
+	batch.Append(&record.Record{Timestamp: 77})
+	results, err := e.client.SendBatches(t.Context(), topic, 0, []record.Batch{batch.Build()},
+		client.SendOptions{Producer: &client.NamedProducer{Name: "p"}})
+	require.NoError(t, err)
+	require.Equal(t, []client.BatchResult{b}, results)
 }
 
 func TestNamedProducerIsStrictInOnePartition(t *testing.T) {

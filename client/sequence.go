@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,14 +18,76 @@ func (c *Client) checkSequence(ctx context.Context, topic *Topic, partition int3
 	if np.Once || len(topic.Partitions) == 1 {
 		return nil
 	}
-	known, err := c.knownSequence(ctx, topic, np)
+	known, err := c.knownSequences(ctx, topic, np, topic.numbers())
 	if err != nil {
 		return err
 	}
 	return sequenceFault(known, np, topic.Name, partition)
 }
 
-// sequence is the last one of a producer's newest epoch; both are -1 when nothing is known of it.
+// checkSequence is the client's for the only piece of a request. Records that the producer's name placed are moved
+// to where the same request was stored before partitions were added to the topic.
+func (s *Sender) checkSequence(ctx context.Context, p *piece) error {
+	np, n := s.opts.Producer, int32(len(s.topic.Partitions))
+	if s.byName < len(s.records) || n == 1 {
+		return s.client.checkSequence(ctx, s.topic, p.partition, np)
+	}
+	places := np.places(n)
+	ask := s.topic.numbers()
+	if np.Once {
+		ask = places
+	}
+	known, err := s.client.knownSequences(ctx, s.topic, np, ask)
+	if err != nil {
+		return err
+	}
+	if !np.Once {
+		if err := sequenceFault(known, np, s.topic.Name, p.partition); err != nil {
+			return err
+		}
+	}
+	p.partition = np.holder(known, places)
+	for i := range s.partition {
+		s.partition[i] = p.partition
+	}
+	return nil
+}
+
+// places is where the producer's name leads with n partitions, last, and where it led with fewer, the fewest first:
+// jump consistent hashing, which moves a name only to a partition that is new. There are about ln n of them.
+func (np *NamedProducer) places(n int32) []int32 {
+	var out []int32
+	h := uint64(ktag.NamedProducerID(np.Name))
+	for at := int64(0); at < int64(n); {
+		out = append(out, int32(at))
+		h = h*2862933555777941757 + 1
+		at = int64(float64(at+1) * (float64(1<<31) / float64(h>>33+1)))
+	}
+	return out
+}
+
+// holder is the partition of places that has this very request; else, where the last one knows nothing of the
+// producer, one that has a later request; else the last.
+func (np *NamedProducer) holder(known map[int32]sequence, places []int32) int32 {
+	last := places[len(places)-1]
+	later := last
+	for _, p := range slices.Backward(places) {
+		k, ok := known[p]
+		switch {
+		case !ok || k.epoch != int32(np.Epoch) || k.last < np.Seq:
+		case k.last == np.Seq:
+			return p
+		case later == last:
+			later = p
+		}
+	}
+	if k, ok := known[last]; ok && k.epoch == int32(np.Epoch) {
+		return last
+	}
+	return later
+}
+
+// sequence is the last one of a producer's newest epoch.
 type sequence struct{ epoch, last int32 }
 
 // add takes in what one partition knows.
@@ -37,31 +100,39 @@ func (s *sequence) add(epoch, last int32) {
 	}
 }
 
-// knownSequence asks all partitions what they know of a named producer.
-func (c *Client) knownSequence(ctx context.Context, topic *Topic, np *NamedProducer) (sequence, error) {
-	known, id := sequence{epoch: -1, last: -1}, ktag.NamedProducerID(np.Name)
+// numbers are those of all partitions.
+func (t *Topic) numbers() []int32 {
+	out := make([]int32, len(t.Partitions))
+	for p := range out {
+		out[p] = int32(p)
+	}
+	return out
+}
+
+// knownSequences asks partitions what they know of a named producer. The answer holds those that know it.
+func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProducer, ask []int32) (
+	map[int32]sequence, error,
+) {
+	known, id := map[int32]sequence{}, ktag.NamedProducerID(np.Name)
 	req := kmsg.NewPtrDescribeProducersRequest()
 	ktag.SetProducerFilter(&req.UnknownTags, id)
 	t := kmsg.NewDescribeProducersRequestTopic()
-	t.Topic = topic.Name
-	for p := range topic.Partitions {
-		t.Partitions = append(t.Partitions, int32(p))
-	}
+	t.Topic, t.Partitions = topic.Name, ask
 	req.Topics = append(req.Topics, t)
 	resp, err := call(ctx, "producers of "+topic.Name, req.RequestWith, c.requestor)
 	if err != nil {
-		return known, err
+		return nil, err
 	}
 	for i := range resp.Topics {
 		for j := range resp.Topics[i].Partitions {
 			p := &resp.Topics[i].Partitions[j]
 			if err := fault(p.ErrorCode, p.ErrorMessage, topic.Name, p.Partition); err != nil {
 				c.forgetOn(err, topic.Name)
-				return known, err
+				return nil, err
 			}
 			for _, a := range p.ActiveProducers {
 				if a.ProducerID == id { // a foreign broker knows no filter
-					known.add(a.ProducerEpoch, a.LastSequence)
+					known[p.Partition] = sequence{a.ProducerEpoch, a.LastSequence}
 				}
 			}
 		}
@@ -69,15 +140,19 @@ func (c *Client) knownSequence(ctx context.Context, topic *Topic, np *NamedProdu
 	return known, nil
 }
 
-// sequenceFault says what is wrong with a producer's epoch and sequence, given what is known of it.
-func sequenceFault(known sequence, np *NamedProducer, topic string, partition int32) error {
-	last := known.last
+// sequenceFault says what is wrong with a producer's epoch and sequence, given what the partitions know of it.
+func sequenceFault(known map[int32]sequence, np *NamedProducer, topic string, partition int32) error {
+	newest := sequence{epoch: -1, last: -1}
+	for _, k := range known {
+		newest.add(k.epoch, k.last)
+	}
+	last := newest.last
 	switch {
-	case known.epoch > int32(np.Epoch):
+	case newest.epoch > int32(np.Epoch):
 		f := newFault(kerr.InvalidProducerEpoch, "", topic, partition)
-		f.CurrentEpoch = int16(known.epoch)
+		f.CurrentEpoch = int16(newest.epoch)
 		return f
-	case known.epoch < int32(np.Epoch):
+	case newest.epoch < int32(np.Epoch):
 		last = -1 // a new epoch begins at 0
 	}
 	if last == math.MaxInt32 || np.Seq <= last+1 {

@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"millrace/record"
+)
+
+// topicLimits is what a topic's leaders check batches by, as far as it was asked for. It is nil until then and lives
+// as long as the topic's metadata.
+type topicLimits struct {
+	read atomic.Pointer[knownLimits]
+}
+
+// knownLimits is an answer; without ok the cluster did not tell.
+type knownLimits struct {
+	record.Limits
+	ok bool
+}
+
+// limits is what the leaders of t check batches by, at most as old as the metadata of t; ok is false if the cluster
+// does not tell. The leaders have the last word.
+func (c *Client) limits(ctx context.Context, t *Topic) (l record.Limits, ok bool) {
+	known := t.limits.read.Load()
+	if known == nil {
+		known = c.askLimits(ctx, t.Name)
+		if ctx.Err() == nil {
+			t.limits.read.Store(known)
+		}
+	}
+	l = known.Limits
+	l.Now, l.Codecs = c.now().UnixMilli(), c.codecs
+	return l, known.ok
+}
+
+func (c *Client) askLimits(ctx context.Context, topic string) *knownLimits {
+	answers, err := c.DescribeConfigs(ctx, []Resource{{Type: TopicResource, Name: topic}},
+		"max.message.bytes", "segment.bytes", "cleanup.policy", "message.timestamp.type",
+		"message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+	if err != nil || answers[0].Err != nil {
+		return &knownLimits{}
+	}
+	return &knownLimits{limitsOf(answers[0].Configs), true}
+}
+
+// limitsOf reads limits from a topic's configs; one that is missing, or not understood, demands nothing.
+func limitsOf(configs []Config) record.Limits {
+	l := record.Limits{
+		MaxMessageBytes: math.MaxInt32, SegmentBytes: math.MaxInt32, ZstdAllowed: true,
+		TimestampBefore: math.MaxInt64, TimestampAfter: math.MaxInt64,
+	}
+	for _, k := range configs {
+		if k.Value == nil {
+			continue
+		}
+		n, err := strconv.ParseInt(*k.Value, 10, 64)
+		number := err == nil
+		switch {
+		case k.Name == "max.message.bytes" && number:
+			l.MaxMessageBytes = int(n)
+		case k.Name == "segment.bytes" && number:
+			l.SegmentBytes = int(n)
+		case k.Name == "message.timestamp.before.max.ms" && number:
+			l.TimestampBefore = n
+		case k.Name == "message.timestamp.after.max.ms" && number:
+			l.TimestampAfter = n
+		case k.Name == "cleanup.policy":
+			l.Compacted = strings.Contains(*k.Value, "compact")
+		case k.Name == "message.timestamp.type" && *k.Value == "LogAppendTime":
+			l.TimestampType = record.LogAppendTime
+		}
+	}
+	return l
+}
