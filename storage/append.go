@@ -137,7 +137,8 @@ func (l *Log) writeLocked(s *segment, b record.Batch, c *Config) error {
 }
 
 // saveTailsLocked writes the indexes' entries to their files, without syncing those. The batch is
-// appended already, so a full disk is no error: the entries stay in memory until there is room.
+// appended already, so a full disk is no error, nor is having no file left to open: the entries stay
+// in memory until there is room.
 func (l *Log) saveTailsLocked(s *segment) error {
 	s.indexChanged = true // the next checkpoint syncs the files
 	for _, x := range []*index{&s.offsets, &s.times} {
@@ -145,7 +146,7 @@ func (l *Log) saveTailsLocked(s *segment) error {
 			l.namesChanged()
 		}
 		f, err := s.saveIndexLocked(x)
-		if isFull(err) {
+		if isPassing(err) {
 			return nil
 		}
 		if err != nil {
@@ -171,6 +172,9 @@ func (l *Log) writeFailed(err error) error {
 
 // isFull says whether an error means that there is no room.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// isPassing says whether an error leaves everything as it was and may be gone at the next try.
+func isPassing(err error) bool { return isFull(err) || isTooManyFiles(err) }
 
 // isTooManyFiles says whether an error means that the process or machine has no file to open left.
 func isTooManyFiles(err error) bool {

@@ -2,10 +2,14 @@ package storage_test
 
 import (
 	"context"
+	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -178,6 +182,75 @@ func TestEveryAmountOfRoom(t *testing.T) {
 		_, l = reopen(t, disk, smallConfig())
 		require.Len(t, readAll(t, l), 20)
 	}
+}
+
+// A close that finds no room says so, and leaves the log to be recovered.
+func TestCloseOnADiskThatIsFull(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 5)
+	disk.SetQuota(1)
+	require.ErrorIs(t, l.Close(), storage.ErrDiskFull)
+	require.ErrorIs(t, l.SetStart(2), storage.ErrDiskFull)
+	require.Error(t, d.Close())
+	disk.SetQuota(0)
+	_, l = reopen(t, disk, smallConfig())
+	require.Len(t, readAll(t, l), 5)
+}
+
+// fewFiles is a disk of a process that may have no file left to open, where each file is synced by itself.
+type fewFiles struct {
+	*storagetest.FS
+	none atomic.Bool
+}
+
+func (f *fewFiles) Open(name string, flag storage.OpenFlag) (storage.File, error) {
+	if f.none.Load() {
+		return nil, syscall.EMFILE
+	}
+	return f.FS.Open(name, flag)
+}
+
+func (f *fewFiles) SyncDir(name string) error {
+	if f.none.Load() {
+		return syscall.EMFILE
+	}
+	return f.FS.SyncDir(name)
+}
+
+func (f *fewFiles) SyncAll() error { return errors.ErrUnsupported }
+
+// Having no file left to open is no fault of the disk: what was to be synced is synced once there is one, and whoever
+// waits for it waits until then.
+func TestTooManyOpenFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &fewFiles{FS: newDisk()}
+		d, l := newLog(t, disk, smallConfig())
+		appendBatches(t, l, 1) // the file is open from here on, its folder is not synced
+		disk.none.Store(true)
+		start := time.Now()
+		time.AfterFunc(10*time.Second, func() {
+			require.NoError(t, l.Offline())
+			for range 100 { // until the indexes are due, and a new segment
+				if _, err := l.Append(makeBatch(l.EndOffset(), 1, 0, 1, 50)); err != nil {
+					require.ErrorIs(t, err, syscall.EMFILE)
+				}
+			}
+			require.Error(t, d.Checkpoint())
+			require.NoError(t, l.Offline())
+			disk.none.Store(false)
+		})
+		require.NoError(t, l.Sync(context.Background()))
+		require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
+		appendBatches(t, l, 20)
+		want := readAll(t, l)
+		require.NoError(t, l.Sync(context.Background()))
+		require.NoError(t, d.Checkpoint())
+		disk.FS = disk.Crash(storagetest.LoseAll, rand.New(rand.NewPCG(1, 1)))
+		_ = d.Close() // of the process that has crashed
+		_, l = reopen(t, disk, smallConfig())
+		require.Equal(t, want, readAll(t, l))
+	})
 }
 
 // A partial write that cannot be undone would leave a hole, so the log goes offline.

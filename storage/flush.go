@@ -26,6 +26,7 @@ type flushJob struct {
 	epochs      []epochStart
 	epochsTmp   bool // the epoch file was written and is to be renamed
 	snapshots   []int64
+	gaveUp      bool
 }
 
 // Checkpoint writes recovery points, log start offsets and high watermarks. The directory does so
@@ -90,13 +91,13 @@ func (d *Dir) flushSome(logs []*Log, mode flushMode) {
 	d.syncJobs(jobs)
 	renamed := jobs[:0:0]
 	for _, j := range jobs {
-		if j.log.usable() == nil && j.rename() {
+		if j.usable() && j.rename() {
 			renamed = append(renamed, j)
 		}
 	}
 	d.syncFolders(renamed)
 	for _, j := range jobs {
-		if j.log.usable() == nil {
+		if j.usable() {
 			j.publish()
 		}
 	}
@@ -110,6 +111,7 @@ func (l *Log) stage(mode flushMode) *flushJob {
 	if p == nil || l.usable() != nil {
 		return nil
 	}
+	l.unflushed = nil
 	j := &flushJob{log: l, point: l.synced.Load(), truncations: l.truncations.Load()}
 	err := l.stageIndexesLocked(j, *p, mode)
 	if err == nil {
@@ -121,7 +123,9 @@ func (l *Log) stage(mode flushMode) *flushJob {
 	}
 	j.closeFiles()
 	l.markChanged()
-	if !isFull(err) && !isTooManyFiles(err) {
+	if isPassing(err) {
+		l.unflushed = err
+	} else {
 		l.fail(err)
 	}
 	return nil
@@ -182,7 +186,7 @@ func (d *Dir) syncJobs(jobs []*flushJob) {
 	for _, j := range jobs {
 		if !all {
 			if err := j.sync(); err != nil {
-				j.log.fail(err)
+				j.giveUp(err)
 			}
 		}
 		j.closeFiles()
@@ -244,10 +248,25 @@ func (d *Dir) syncFolders(jobs []*flushJob) {
 	}
 	for _, j := range jobs {
 		if err := d.fs.SyncDir(j.log.path); err != nil {
-			j.log.fail(err)
+			j.giveUp(err)
 		}
 	}
 }
+
+// giveUp ends the job. A file that could not be opened was not synced in vain: the next flush comes.
+func (j *flushJob) giveUp(err error) {
+	if !isTooManyFiles(err) {
+		j.log.fail(err)
+		return
+	}
+	j.gaveUp = true
+	j.log.markChanged()
+	j.log.lock.Lock()
+	defer j.log.lock.Unlock()
+	j.log.unflushed = err
+}
+
+func (j *flushJob) usable() bool { return !j.gaveUp && j.log.usable() == nil }
 
 // publish moves the recovery point.
 func (j *flushJob) publish() {
@@ -368,7 +387,7 @@ func (l *Log) Close() error {
 			return err
 		}
 	}
-	return errors.New("log is being appended to while it is closed")
+	return fmt.Errorf("log %s is being appended to while it is closed", l.path)
 }
 
 // closeFlushed closes the log if nothing was appended since it was flushed.
@@ -381,6 +400,9 @@ func (l *Log) closeFlushed() (bool, error) {
 		return false, err
 	}
 	if l.point.Load() != l.end.Load() {
+		if l.unflushed != nil {
+			return false, fmt.Errorf("close log %s: %w", l.path, asDiskFull(l.unflushed))
+		}
 		return false, nil
 	}
 	l.closed.Store(true)

@@ -59,6 +59,7 @@ type Log struct {
 	newSnapshots []int64 // those of them that are not synced
 	recover      bool    // the last stop was not clean: batches past point are to be checked
 	endUnknown   bool    // no checkpoint says where the log ends
+	unflushed    error   // why the last flush did not come about, if that may pass
 
 	mu          sync.Mutex
 	unsynced    []*segment   // guarded by mu; segments with data that is not synced, rising

@@ -154,7 +154,7 @@ func (l *Log) persistStartLocked(offset int64) error {
 	}
 	l.start.Store(offset)
 	l.markChanged()
-	return l.dir.writeLogStarts()
+	return asDiskFull(l.dir.writeLogStarts())
 }
 
 // SetStart raises the log start offset, durably, and removes the segments wholly below it. A lower

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"slices"
+	"time"
 
 	"millrace/internal/invariant"
 )
@@ -149,6 +150,9 @@ func (l *Log) syncFolderLocked() error {
 	return nil
 }
 
+// filesPause is how long a commit for which no file could be opened waits for its next try.
+const filesPause = time.Second
+
 // syncNamed syncs one file that is not open.
 func syncNamed(fsys FS, name string) error {
 	f, err := fsys.Open(name, OpenWrite)
@@ -162,6 +166,11 @@ func syncNamed(fsys FS, name string) error {
 // end publishes the result and tells those who wait.
 func (j *syncJob) end(err error) {
 	l := j.log
+	if isTooManyFiles(err) { // which is no failed sync: something could not be opened for one
+		l.syncing.Unlock()
+		l.dir.committer.schedule(l, filesPause)
+		return
+	}
 	if err != nil {
 		l.syncing.Unlock()
 		l.fail(err)
