@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -189,13 +188,3 @@ func writeTmp(fsys FS, name string, data []byte, when syncWhen) error {
 	}
 	return nil
 }
-
-// The clean-shutdown marker is JSON, as Kafka writes it, with one member more: "complete" says that
-// the checkpoints beside it name every log, its exact start and its topic id, so that opening a log
-// needs no look at its files.
-const (
-	cleanMarker    = `{"version":0,"brokerEpoch":-1,"complete":true}`
-	cleanCompleted = `"complete":true`
-)
-
-func isComplete(marker []byte) bool { return bytes.Contains(marker, []byte(cleanCompleted)) }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
@@ -60,6 +61,7 @@ type Dir struct {
 	isNew  bool                 // guarded by mu; there is no meta yet
 	logs   map[logKey]*dirEntry // guarded by mu; every log on disk
 	stale  map[logKey]bool      // guarded by mu; logs that are gone, but not from the checkpoints
+	lost   map[logKey][16]byte  // guarded by mu; topic ids of logs that a clean stop left and that are gone
 	closed bool                 // guarded by mu
 }
 
@@ -82,7 +84,7 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		fs: o.FS, now: o.Now, rand: o.Rand, logger: o.Logger, observeSync: o.ObserveSync,
 		flushing: newIOLock(), offsets: newIOLock(),
 		scratch: newScratch(16, scratchSize), large: newScratch(2, largeSize),
-		logs: map[logKey]*dirEntry{}, stale: map[logKey]bool{},
+		logs: map[logKey]*dirEntry{}, stale: map[logKey]bool{}, lost: map[logKey][16]byte{},
 	}
 	if d.now == nil {
 		d.now = time.Now
@@ -125,12 +127,11 @@ func (d *Dir) read() error {
 		return err
 	}
 	d.meta, d.isNew = meta, !ok
-	marker, err := readFile(d.fs, cleanFile)
-	marked := err == nil
-	if err != nil && !isMissing(err) {
+	marked, complete, err := readCleanMark(d.fs)
+	if err != nil {
 		return err
 	}
-	if err := d.readLogs(marked, isComplete(marker)); err != nil {
+	if err := d.readLogs(marked, complete); err != nil {
 		return err
 	}
 	d.wasClean = marked || len(d.logs) == 0
@@ -221,6 +222,8 @@ func (d *Dir) readTopicIDs() error {
 		}
 		if e := d.logs[logKey{f[0], p}]; e != nil {
 			e.name.TopicID, e.idKnown, e.clean, e.known = id, id != noTopicID, true, true
+		} else if id != noTopicID {
+			d.lost[logKey{f[0], p}] = id
 		}
 		return nil
 	})
@@ -284,13 +287,13 @@ func (d *Dir) entries() []*dirEntry {
 	for _, e := range d.logs {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b *dirEntry) int {
-		if c := strings.Compare(a.name.Topic, b.name.Topic); c != 0 {
-			return c
-		}
-		return int(a.name.Partition) - int(b.name.Partition)
-	})
+	slices.SortFunc(all, func(a, b *dirEntry) int { return comparePartitions(a.name, b.name) })
 	return all
+}
+
+// comparePartitions orders by topic and partition.
+func comparePartitions(a, b PartitionName) int {
+	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
 // identify gives a log's name with its topic id.
@@ -311,7 +314,10 @@ func (d *Dir) identify(e *dirEntry) (PartitionName, error) {
 	return e.name, nil
 }
 
-// CreateLog makes a new, empty log. It is durable when the first record in it is.
+var errLost = errors.New("the folder is gone since the last clean stop: put it back, or delete the topic")
+
+// CreateLog makes a new, empty log. It is durable when the first record in it is. In the place of a
+// log whose folder was lost it makes none: an empty log would give its offsets to other records.
 func (d *Dir) CreateLog(n PartitionName, c Config) (*Log, error) {
 	e := &dirEntry{name: n, idKnown: true, opening: true}
 	d.mu.Lock()
@@ -321,7 +327,10 @@ func (d *Dir) CreateLog(n PartitionName, c Config) (*Log, error) {
 		err = ErrClosed
 	case d.logs[n.key()] != nil:
 		err = fmt.Errorf("create log %s: %w", n, ErrExists)
+	case n.TopicID != noTopicID && d.lost[n.key()] == n.TopicID:
+		err = &CorruptionError{File: n.String(), Position: -1, Err: errLost}
 	default:
+		delete(d.lost, n.key()) // it was of another topic of the name
 		d.logs[n.key()] = e
 	}
 	stale := d.stale[n.key()]
@@ -588,7 +597,7 @@ func (d *Dir) Close() error {
 		err = d.writeTopicIDs()
 	}
 	if err == nil { // last: it vouches for all the above
-		err = writeFile(d.fs, cleanFile, []byte(cleanMarker))
+		err = writeCleanMark(d.fs)
 	}
 	d.files.close()
 	return errors.Join(logs, err, d.lock.Close())
@@ -596,17 +605,26 @@ func (d *Dir) Close() error {
 
 // writeTopicIDs writes which logs are cleanly closed, with their topic ids.
 func (d *Dir) writeTopicIDs() error {
-	var clean []*dirEntry
+	var clean []PartitionName
 	for _, e := range d.entries() {
 		if e.clean {
-			if _, err := d.identify(e); err != nil {
+			n, err := d.identify(e)
+			if err != nil {
 				return err
 			}
-			clean = append(clean, e)
+			clean = append(clean, n)
 		}
 	}
+	d.mu.Lock()
+	lost := make([]PartitionName, 0, len(d.lost)) // they are not forgotten
+	for k, id := range d.lost {
+		lost = append(lost, PartitionName{Topic: k.topic, Partition: k.partition, TopicID: id})
+	}
+	d.mu.Unlock()
+	slices.SortFunc(lost, comparePartitions)
+	clean = append(clean, lost...)
 	return writeFile(d.fs, topicIDFile, encodeCheckpoint(len(clean), func(dst []byte, i int) []byte {
-		n := clean[i].name
+		n := clean[i]
 		return fmt.Appendf(dst, "%s %d %s", n.Topic, n.Partition, encodeTopicID(n.TopicID))
 	}))
 }

@@ -1,0 +1,75 @@
+package storage_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/storage"
+)
+
+// After a clean stop logs are opened by what the checkpoints say. One that is gone or has changed is not believed, and
+// nothing is lost by it: without the marker the logs themselves say how long they are.
+func TestCheckpointsThatChangedAfterACleanStop(t *testing.T) {
+	for _, name := range []string{
+		"recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
+		"topic-id-checkpoint",
+	} {
+		for _, damage := range []string{"gone", "other"} {
+			t.Run(name+" "+damage, func(t *testing.T) {
+				disk := newDisk()
+				d, l := newLog(t, disk, smallConfig())
+				appendBatches(t, l, 30)
+				require.NoError(t, l.SetStart(7))
+				want := readAll(t, l)
+				require.NoError(t, d.Close())
+				data, err := disk.ReadFile(name)
+				require.NoError(t, err)
+				require.NoError(t, disk.Remove(name))
+				if damage == "other" {
+					disk.WriteFile(name, []byte("0\n0\n"))
+				}
+				for range 2 {
+					_, err = storage.OpenDir(storage.DirOptions{FS: disk})
+					var corrupt *storage.CorruptionError
+					require.ErrorAs(t, err, &corrupt)
+					require.Equal(t, name, corrupt.File)
+					require.ErrorContains(t, err, ".kafka_cleanshutdown")
+				}
+				if name != "log-start-offset-checkpoint" { // which nothing else knows
+					require.NoError(t, disk.Remove(".kafka_cleanshutdown"))
+				}
+				if damage == "gone" || name == "log-start-offset-checkpoint" {
+					disk.WriteFile(name, data)
+				}
+				_, l = reopen(t, disk, smallConfig())
+				require.Equal(t, want, readAll(t, l))
+			})
+		}
+	}
+}
+
+// A log whose folder is gone is not begun anew: its offsets would stand for other records. Another topic of the name
+// may have one.
+func TestFolderThatIsGoneAfterACleanStop(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 3)
+	require.NoError(t, d.Close())
+	require.NoError(t, disk.RemoveAll("orders-0"))
+	for range 2 {
+		d = openDir(t, disk)
+		_, err := d.OpenLog(orders, smallConfig())
+		require.ErrorIs(t, err, storage.ErrNotFound)
+		_, err = d.CreateLog(orders, smallConfig())
+		var corrupt *storage.CorruptionError
+		require.ErrorAs(t, err, &corrupt)
+		require.Equal(t, "orders-0", corrupt.File)
+		require.NoError(t, d.Close())
+	}
+	d = openDir(t, disk)
+	other := orders
+	other.TopicID = [16]byte{9}
+	_, err := d.CreateLog(other, smallConfig())
+	require.NoError(t, err)
+}
