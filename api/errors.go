@@ -51,6 +51,7 @@ func FromError(err error) *Error {
 		kafka  *client.KafkaError
 		code   *kerr.Error
 		syntax *rawjson.SyntaxError
+		kind   *rawjson.TypeError
 		large  *http.MaxBytesError
 	)
 	switch {
@@ -62,6 +63,8 @@ func FromError(err error) *Error {
 		return &Error{Fault: KafkaFault(code), Detail: code.Description, Cause: err}
 	case errors.As(err, &syntax):
 		return &Error{Fault: MalformedBody, Detail: syntax.Error(), Cause: err}
+	case errors.As(err, &kind):
+		return &Error{Fault: MalformedBody, Detail: kind.Error(), Cause: err}
 	case errors.As(err, &large):
 		return &Error{Fault: BodyTooLarge, Detail: large.Error(), Cause: err}
 	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

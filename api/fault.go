@@ -12,6 +12,7 @@ type Outcome string
 const (
 	Failed  Outcome = "failed"  // nothing was done
 	Unknown Outcome = "unknown" // it may or may not have taken effect
+	Partial Outcome = "partial" // a part took effect and a part did not; each part's fate is told, and known
 )
 
 // Fault is one row of the error catalogue: how the HTTP edge tells one kind of failure, on every API.

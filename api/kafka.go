@@ -96,8 +96,9 @@ var kafkaFaults = [...]Fault{
 		"Correct the request and send it again."},
 	{"POLICY_VIOLATION", 44, 409, 40002, "A policy of the cluster forbids this", false, Failed,
 		"Stay within the limit that the detail names."},
-	{"OUT_OF_ORDER_SEQUENCE_NUMBER", 45, 409, 50002, "A request of this producer is missing", false, Failed,
-		"Send the request with the sequence that was expected, or begin again with a greater Producer-Epoch."},
+	{"OUT_OF_ORDER_SEQUENCE_NUMBER", 45, 409, 50002, "The producer's requests are out of order", false, Failed,
+		"Send one request at a time, in order; what was not stored can go with the next sequence, or a greater " +
+			"Producer-Epoch."},
 	{"DUPLICATE_SEQUENCE_NUMBER", 46, 409, 50002, "This sequence was used before", false, Failed,
 		"Nothing needs doing if it was a retry."},
 	{"INVALID_PRODUCER_EPOCH", 47, 403, 50002, "A newer epoch of this producer is in use", false, Failed,

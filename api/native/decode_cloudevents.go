@@ -86,8 +86,6 @@ func (e *eventFields) take(name string, value []byte) error {
 	}
 	e.seen[name] = true
 	switch value[0] {
-	case '{', '[':
-		return api.Refuse(api.MalformedBody, "attribute %s is a string, a whole number or a boolean", name)
 	case '"':
 		t, ok := rawjson.Text(value)
 		if !ok {
@@ -97,6 +95,10 @@ func (e *eventFields) take(name string, value []byte) error {
 	}
 	if isCoreAttribute(name) {
 		return api.Refuse(api.MalformedBody, "attribute %s is a string, not %s", name, shorten(value))
+	}
+	if n, ok := rawjson.Int64(value); value[0] != 't' && value[0] != 'f' && (!ok || int64(int32(n)) != n) {
+		return api.Refuse(api.MalformedBody, "attribute %s is a string, a whole number of 32 bits or a boolean, not %s",
+			name, shorten(value))
 	}
 	return nil
 }
@@ -166,7 +168,7 @@ func checkBase64(value []byte) error {
 		return api.Refuse(api.MalformedBody, "data_base64 is a string of base64")
 	}
 	if err := validBase64(t); err != nil {
-		return api.Refuse(api.MalformedBody, "data_base64 is not valid base64: %v", err)
+		return notBase64("data_base64", err)
 	}
 	return nil
 }
@@ -185,7 +187,7 @@ func (in *intake) readBinaryEvent(data []byte) error {
 		case e.seen[h.Key]:
 			return api.Refuse(api.InvalidParameter, "header ce-%s is there twice", h.Key)
 		case !utf8.ValidString(value):
-			return api.Refuse(api.InvalidParameter, "header ce-%s is not valid UTF-8", h.Key)
+			return notUTF8("ce-" + h.Key)
 		}
 		if e.seen == nil {
 			e.seen = make(map[string]bool, len(q.event))

@@ -60,6 +60,7 @@ type produceRequest struct {
 	partition   int32
 	acks        int16
 	timestamp   int64
+	timed       bool            // the parameter timestamp is given
 	headers     []record.Header // from Record-Header-NAME
 	event       []record.Header // from ce-NAME
 
@@ -147,12 +148,11 @@ func (q *produceRequest) setParameter(name, value string) error {
 			return api.Refuse(api.InvalidParameter, "acks is all, 1 or 0, not %q", value)
 		}
 	case "timestamp":
-		t, ok := parseInstant(value)
-		if !ok {
-			return api.Refuse(api.InvalidParameter,
-				"timestamp is RFC 3339 or milliseconds since 1970, not %q", value)
+		t, fault := parseInstant(value)
+		if fault != "" {
+			return api.Refuse(api.InvalidParameter, "%s %q", fault, value)
 		}
-		q.timestamp = t
+		q.timestamp, q.timed = t, true
 	default:
 		return api.Refuse(api.InvalidParameter,
 			"unknown parameter %q; known are key, partition, acks and timestamp", name)
@@ -160,16 +160,20 @@ func (q *produceRequest) setParameter(name, value string) error {
 	return nil
 }
 
-// parseInstant reads a time given as RFC 3339 or as milliseconds since 1970.
-func parseInstant(s string) (ms int64, ok bool) {
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return ms, ms >= 0
+// parseInstant reads a time given as RFC 3339 or as milliseconds since 1970. A fault is what is to be said before s.
+func parseInstant(s string) (ms int64, fault string) {
+	ms, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t, err := time.Parse(time.RFC3339Nano, s)
+		if err != nil {
+			return 0, "timestamp is RFC 3339 or milliseconds since 1970, not"
+		}
+		ms = t.UnixMilli()
 	}
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || t.UnixMilli() < 0 {
-		return 0, false
+	if ms < 0 {
+		return 0, "timestamp lies before 1970, where timestamps begin:"
 	}
-	return t.UnixMilli(), true
+	return ms, ""
 }
 
 // parseHeaders takes what the request's headers say in one pass over them.
@@ -194,19 +198,14 @@ func (q *produceRequest) parseHeaders(h http.Header) error {
 			q.expectedOffset = v
 			q.expected = &q.expectedOffset
 		default:
-			q.takeRecordHeader(name, values)
+			if err := q.takeRecordHeader(name, values); err != nil {
+				return err
+			}
 		}
 	}
 	// The map has no order; a record's headers have one, so that equal requests give equal bytes.
 	slices.SortStableFunc(q.headers, byHeaderKey)
 	slices.SortStableFunc(q.event, byHeaderKey)
-	for _, list := range [][]record.Header{q.headers, q.event} {
-		for _, h := range list {
-			if !utf8.Valid(h.Value) {
-				return api.Refuse(api.InvalidParameter, "the value of header %q is not valid UTF-8", h.Key)
-			}
-		}
-	}
 	return nil
 }
 
@@ -214,18 +213,34 @@ func byHeaderKey(a, b record.Header) int { return strings.Compare(a.Key, b.Key) 
 
 // takeRecordHeader takes Record-Header-NAME and ce-NAME. HTTP has no case in names, so they become lower
 // case.
-func (q *produceRequest) takeRecordHeader(name string, values []string) {
-	if rest, ok := strings.CutPrefix(name, "Record-Header-"); ok && rest != "" {
-		for _, v := range values {
-			q.headers = append(q.headers, record.Header{Key: strings.ToLower(rest), Value: []byte(v)})
+func (q *produceRequest) takeRecordHeader(name string, values []string) error {
+	list := &q.headers
+	rest, ok := strings.CutPrefix(name, "Record-Header-")
+	if !ok {
+		if rest, ok = strings.CutPrefix(name, "Ce-"); !ok {
+			return nil
 		}
-		return
+		list, name = &q.event, "ce-"+strings.ToLower(rest)
 	}
-	if rest, ok := strings.CutPrefix(name, "Ce-"); ok && rest != "" {
-		for _, v := range values {
-			q.event = append(q.event, record.Header{Key: strings.ToLower(rest), Value: []byte(v)})
+	if rest == "" {
+		return api.Refuse(api.InvalidParameter, "header %s: a name is wanted behind the last '-'", name)
+	}
+	for _, v := range values {
+		if !utf8.ValidString(v) {
+			return notUTF8(name)
 		}
+		*list = append(*list, record.Header{Key: strings.ToLower(rest), Value: []byte(v)})
 	}
+	return nil
+}
+
+// notUTF8 refuses the value of a request header, and says how to send it.
+func notUTF8(name string) error {
+	how := "send it as UTF-8, or in a full record as value_base64"
+	if strings.HasPrefix(name, "ce-") {
+		how = "percent-encode what is not ASCII, as UTF-8"
+	}
+	return api.Refuse(api.InvalidParameter, "the value of header %s is not valid UTF-8; %s", name, how)
 }
 
 func goodName(s string) bool {
@@ -300,6 +315,8 @@ func (q *produceRequest) checkForm() error {
 			return api.Refuse(api.InvalidParameter, "record batches need the parameter partition")
 		case q.key != nil || len(q.headers) > 0:
 			return api.Refuse(api.InvalidParameter, "record batches have their own keys and headers")
+		case q.timed:
+			return api.Refuse(api.InvalidParameter, "record batches have their own timestamps")
 		}
 	}
 	isText := q.form == bodyText || q.form == bodyJSON || q.form == bodyJSONLines
@@ -315,7 +332,7 @@ func (q *produceRequest) checkForm() error {
 }
 
 func (q *produceRequest) sendOptions(timeout time.Duration) client.SendOptions {
-	o := client.SendOptions{Acks: q.acks, Timeout: timeout, Expected: q.expected}
+	o := client.SendOptions{Acks: q.acks, Timeout: timeout, Expected: q.expected, CheckAll: true}
 	if q.hasProducer {
 		o.Producer = &q.producer
 	}

@@ -2,6 +2,7 @@ package native
 
 import (
 	"encoding/base64"
+	"errors"
 
 	"millrace/api"
 	"millrace/api/rawjson"
@@ -124,7 +125,7 @@ func (in *intake) finish(f *recordFields) error {
 func (in *intake) takeMember(c *rawjson.Cursor, bit uint16, name []byte, f *recordFields) (err error) {
 	if bit == memberHeaders {
 		f.rec.Headers, err = in.takeHeaders(c)
-		return err
+		return rawjson.InField(err, "headers")
 	}
 	value, _, err := c.Value(rawjson.MaxDepth)
 	if err != nil {
@@ -177,10 +178,9 @@ func timestamp(value []byte) (int64, error) {
 	if value[0] == '"' {
 		s, _ = rawjson.Text(value)
 	}
-	ms, ok := parseInstant(string(s))
-	if !ok {
-		return 0, api.Refuse(api.MalformedBody,
-			"timestamp is RFC 3339 or milliseconds since 1970, not %s", shorten(value))
+	ms, fault := parseInstant(string(s))
+	if fault != "" {
+		return 0, api.Refuse(api.MalformedBody, "%s %s", fault, shorten(value))
 	}
 	return ms, nil
 }
@@ -212,23 +212,28 @@ func (in *intake) decodeBase64(name, value []byte) ([]byte, error) {
 	out := in.room(base64.StdEncoding.DecodedLen(len(t)))
 	n, err := base64.StdEncoding.Strict().Decode(out, t)
 	if err != nil {
-		return nil, api.Refuse(api.MalformedBody, "%s is not valid base64: %v", name, err)
+		return nil, notBase64(string(name), rawjson.ExplainBase64(t, err))
 	}
 	return nonNil(out[:n:n]), nil
+}
+
+func notBase64(name string, err error) error {
+	return api.Refuse(api.MalformedBody, "%s is not valid base64: %v", name, err)
 }
 
 // validBase64 checks base64 without keeping what it stands for.
 func validBase64(t []byte) error {
 	var out [768]byte
-	for len(t) > 0 {
-		n := min(len(t), 1024)
-		if _, err := base64.StdEncoding.Strict().Decode(out[:], t[:n]); err != nil {
-			return err
+	for start := 0; start < len(t); start += 1024 {
+		part := t[start:min(len(t), start+1024)]
+		_, err := base64.StdEncoding.Strict().Decode(out[:], part)
+		if end := start + len(part); err == nil && end < len(t) && t[end-1] == '=' {
+			err = base64.CorruptInputError(len(part) - 1) // padding before the end
 		}
-		if n < len(t) && t[n-1] == '=' {
-			return base64.CorruptInputError(n - 1) // padding before the end
+		var at base64.CorruptInputError
+		if errors.As(err, &at) {
+			return rawjson.ExplainBase64(t, base64.CorruptInputError(start)+at)
 		}
-		t = t[n:]
 	}
 	return nil
 }

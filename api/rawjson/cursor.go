@@ -35,16 +35,13 @@ func (c *Cursor) Peek() byte {
 	return c.Data[c.Pos]
 }
 
-// Begin takes the '{' or '[' that the next value must begin with.
+// Begin takes the '{' or '[' that the next value must begin with. Another value is a TypeError.
 func (c *Cursor) Begin(bracket byte) error {
 	if b := c.Peek(); b != bracket {
-		if c.Pos >= len(c.Data) {
-			return syntax(c.Pos, unexpectedEnd)
+		if _, _, err := Scan(c.Data, c.Pos, MaxDepth); err != nil {
+			return err
 		}
-		if bracket == '{' {
-			return syntax(c.Pos, "an object is wanted")
-		}
-		return syntax(c.Pos, "an array is wanted")
+		return &TypeError{Want: kindOf(bracket), Got: kindOf(b)}
 	}
 	c.Pos++
 	return nil

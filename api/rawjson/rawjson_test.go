@@ -188,6 +188,31 @@ func TestCursor(t *testing.T) {
 	}
 }
 
+// A value of another kind is told from text that is not JSON.
+func TestBeginRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a":1}`: "an array is wanted, not an object",
+		`"a"`:     "an array is wanted, not a string",
+		` 1.5`:    "an array is wanted, not a number",
+		`true`:    "an array is wanted, not a boolean",
+		`null`:    "an array is wanted, not null",
+		`{"a":1`:  "not valid JSON at byte 7",
+		`hello`:   "not valid JSON at byte 1",
+		``:        "not valid JSON at byte 1",
+	} {
+		c := rawjson.Cursor{Data: []byte(text)}
+		err := c.Begin('[')
+		require.ErrorContains(t, err, want, "%s", text)
+		require.Zero(t, c.Pos-len(text)+len(strings.TrimLeft(text, " ")), "nothing is taken")
+		inField := rawjson.InField(rawjson.InField(err, "headers"), "outer")
+		if strings.HasPrefix(want, "an array") {
+			require.EqualError(t, inField, `field "headers": `+want)
+		} else {
+			require.Equal(t, err, inField)
+		}
+	}
+}
+
 // What the walk accepts is exactly what the scan accepts.
 func FuzzScan(f *testing.F) {
 	for _, d := range documents {

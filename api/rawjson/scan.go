@@ -11,6 +11,7 @@ package rawjson
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
 	"strconv"
 	"unicode/utf8"
@@ -38,6 +39,47 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string {
 	return "not valid JSON at byte " + strconv.Itoa(e.Offset+1) + ": " + e.Reason
+}
+
+// TypeError says that a value is JSON but not of the kind that is wanted in its place.
+type TypeError struct {
+	Field     string // the name that the value stands behind, empty if none
+	Want, Got string // with their articles
+}
+
+func (e *TypeError) Error() string {
+	text := e.Want + " is wanted, not " + e.Got
+	if e.Field != "" {
+		return "field " + strconv.Quote(e.Field) + ": " + text
+	}
+	return text
+}
+
+// InField says of a TypeError which field it is about, unless it says so itself. Other errors it returns as they are.
+func InField(err error, name string) error {
+	var e *TypeError
+	if errors.As(err, &e) && e.Field == "" {
+		return &TypeError{Field: name, Want: e.Want, Got: e.Got}
+	}
+	return err
+}
+
+// kindOf is the kind of the value that begins with b.
+func kindOf(b byte) string {
+	switch b {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return "a number"
+	}
 }
 
 func syntax(offset int, reason string) error { return &SyntaxError{offset, reason} }

@@ -1,6 +1,7 @@
 package rawjson_test
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -57,4 +58,30 @@ func TestMember(t *testing.T) {
 		_, _, err := c.Member(true)
 		require.Error(t, err, text)
 	}
+}
+
+// What is wrong with base64 is said in words that tell what to change.
+func TestBase64Explained(t *testing.T) {
+	for text, want := range map[string]string{
+		`"AA"`:        `the padding is missing: "==" must follow`,
+		`"AAAAAAA"`:   `the padding is missing: "=" must follow`,
+		`"AAAAA"`:     "a character is missing",
+		`"A*AA"`:      "character 2 is not one of base64",
+		`"AAAA-A=="`:  "character 5 is '-', of base64 for URLs",
+		`"AAAA_A=="`:  "for URLs",
+		`"=AAA"`:      "padding at character 1",
+		`"AA==AAAA"`:  "",
+		`"AA A"`:      "character 3",
+		`"AAA\u003d"`: "ok",
+	} {
+		_, err := rawjson.Base64([]byte(text))
+		if want == "ok" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want, "%s", text)
+		require.NotContains(t, err.Error(), "illegal", "%s", text)
+	}
+	_, err := base64.StdEncoding.Strict().DecodeString("AB==")
+	require.ErrorContains(t, rawjson.ExplainBase64([]byte("AB=="), err), "more bits")
 }

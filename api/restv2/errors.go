@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"millrace/api"
+	"millrace/api/rawjson"
 	"millrace/client"
 )
 
@@ -29,7 +30,13 @@ func badRequest(format string, args ...any) *api.Error {
 	return api.RefuseCompat(http.StatusBadRequest, "Bad Request: "+format, args...)
 }
 
-func malformed(err error) *api.Error { return badRequest("Malformed JSON: %v.", err) }
+func malformed(err error) *api.Error {
+	var kind *rawjson.TypeError
+	if errors.As(err, &kind) {
+		return badRequest("%v.", kind)
+	}
+	return badRequest("Malformed JSON: %v.", err)
+}
 
 func unprocessable(format string, args ...any) *api.Error {
 	return api.RefuseCompat(http.StatusUnprocessableEntity, format, args...)

@@ -136,7 +136,7 @@ func parseRecords(dst []input, c *rawjson.Cursor, maxRecords int) ([]input, erro
 		return dst, nil
 	}
 	if err := c.Begin('['); err != nil {
-		return dst, malformed(err)
+		return dst, malformed(rawjson.InField(err, "records"))
 	}
 	for first := true; ; first = false {
 		more, err := c.More(']', first)
@@ -158,7 +158,7 @@ func parseRecords(dst []input, c *rawjson.Cursor, maxRecords int) ([]input, erro
 
 func parseRecord(in *input, c *rawjson.Cursor) error {
 	if err := c.Begin('{'); err != nil {
-		return malformed(err)
+		return malformed(rawjson.InField(err, "records"))
 	}
 	seen := 0
 	for first := true; ; first = false {

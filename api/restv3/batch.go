@@ -92,7 +92,7 @@ const mostEntries = 1000
 // entries reads the array of entries.
 func (p *parser) entries() ([]entry, error) {
 	if err := p.cursor.Begin('['); err != nil {
-		return nil, malformed(err)
+		return nil, malformed(rawjson.InField(err, "entries"))
 	}
 	var out []entry
 	for first := true; ; first = false {

@@ -2,6 +2,7 @@ package restv3
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"millrace/api"
@@ -34,4 +35,10 @@ func isJSON(contentType string) error {
 }
 
 // malformed is what a body of records that is not JSON is answered with.
-func malformed(err error) *api.Error { return badRequest("Malformed JSON: %v.", err) }
+func malformed(err error) *api.Error {
+	var kind *rawjson.TypeError
+	if errors.As(err, &kind) {
+		return badRequest("%v.", kind)
+	}
+	return badRequest("Malformed JSON: %v.", err)
+}
