@@ -1,11 +1,15 @@
 package storage_test
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"millrace/storage"
+	"millrace/storage/storagetest"
 )
 
 // After a clean stop logs are opened by what the checkpoints say. One that is gone or has changed is not believed, and
@@ -72,4 +76,37 @@ func TestFolderThatIsGoneAfterACleanStop(t *testing.T) {
 	other.TopicID = [16]byte{9}
 	_, err := d.CreateLog(other, smallConfig())
 	require.NoError(t, err)
+}
+
+// A log that turns out shorter than clients have seen it says so.
+func TestRecoveryTellsWhatIsGone(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 30)
+	require.NoError(t, l.Sync(t.Context()))
+	l.SetHighWatermark(30)
+	var text bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&text, nil))
+	require.NoError(t, l.SetStart(2))
+	require.NoError(t, d.Checkpoint())
+	disk = disk.Crash(storagetest.KeepAll, nil)
+	_ = d.Close() // of the process that has crashed
+	require.NoError(t, disk.Remove("recovery-point-offset-checkpoint"))
+	segments := logFiles(disk)
+	require.NoError(t, disk.Remove(segments[0]))
+	require.NoError(t, disk.Remove(segments[len(segments)-1]))
+	d = openDir(t, disk, func(o *storage.DirOptions) { o.Logger = logger })
+	_, err := d.OpenLog(orders, smallConfig())
+	require.NoError(t, err)
+	require.Contains(t, text.String(), "the log start offset was 2")
+	require.Contains(t, text.String(), "the high watermark was 30")
+}
+
+func logFiles(disk *storagetest.FS) (names []string) {
+	for _, name := range disk.Files() {
+		if strings.HasSuffix(name, ".log") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
