@@ -26,7 +26,7 @@ func (b *Broker) OnImage(old, image *metadata.Image) {
 		return
 	}
 	if old == nil {
-		b.setAsideStrays(image)
+		b.compareDisk(image)
 	}
 	was := b.view.Load()
 	w := &watch{broker: b, editor: was.edit(image)}
@@ -197,18 +197,22 @@ func (w *watch) warn(what string, n partition.Name, err error) {
 	w.broker.cfg.Logger.Warn(what, "topic", n.Topic, "partition", n.Partition, "err", err)
 }
 
-// setAsideStrays renames the folders of partitions that the image does not know or does not place
-// here: their topics were deleted while the node was down.
-func (b *Broker) setAsideStrays(image *metadata.Image) {
+// compareDisk compares what is on disk with the first image. The folders of partitions that the image
+// does not know or does not place here are renamed: their topics were deleted while the node was
+// down. Partitions without a folder begin at offset 0, which is worth a word: but for topics that were
+// being made when the node crashed, somebody has removed it.
+func (b *Broker) compareDisk(image *metadata.Image) {
 	names, err := b.cfg.Store.Names()
 	if err != nil {
 		b.cfg.Logger.Error("data directory cannot be listed", "err", err)
 		return
 	}
+	found := make(map[partition.Name]bool, len(names))
 	for _, n := range names {
 		t := image.TopicByID(n.TopicID)
 		if t != nil && t.Name == n.Topic && int(n.Partition) < len(t.Partitions) &&
 			slices.Contains(t.Partitions[n.Partition].Replicas, b.cfg.NodeID) {
+			found[n] = true
 			continue
 		}
 		if err := b.cfg.Store.SetAside(n); err != nil {
@@ -216,6 +220,14 @@ func (b *Broker) setAsideStrays(image *metadata.Image) {
 			continue
 		}
 		b.cfg.Logger.Warn("partition of no topic set aside", "topic", n.Topic, "partition", n.Partition)
+	}
+	for t := range image.Topics() {
+		for i := range t.Partitions {
+			n := partition.Name{Topic: t.Name, TopicID: t.ID, Partition: int32(i)}
+			if !found[n] && slices.Contains(t.Partitions[i].Replicas, b.cfg.NodeID) {
+				b.cfg.Logger.Warn("partition has no files", "topic", n.Topic, "partition", n.Partition)
+			}
+		}
 	}
 }
 
