@@ -25,6 +25,9 @@ func (s *segment) passDamage(pos int64) (at, base int64, ok bool) {
 			return at, b.BaseOffset(), true
 		}
 	}
+	if _, err := s.loadIndex(&s.offsets); err != nil { // a read that came from the batch before did not need it
+		return 0, 0, false
+	}
 	i, _, err := s.floor(&s.offsets, byValue, pos)
 	if err != nil {
 		return 0, 0, false

@@ -99,3 +99,18 @@ func TestReadersGetPastDamage(t *testing.T) {
 	require.Zero(t, damages)
 	require.Len(t, got, len(want))
 }
+
+// The first batch of a segment is found without the index, so damage to it may be met before the index was looked at.
+func TestDamageAtTheStartOfASegmentNobodyLookedAt(t *testing.T) {
+	for _, field := range []int64{8, 10, 16, 70} { // length, magic, payload
+		disk := newDisk()
+		d, l := newLog(t, disk, smallConfig())
+		appendBatches(t, l, 40)
+		require.NoError(t, d.Close())
+		require.NoError(t, disk.FlipBit(logFiles(disk)[2], field, 6))
+		_, l = reopen(t, disk, smallConfig())
+		got, damages := readPast(t, l)
+		require.NotZero(t, damages, "field at %d", field)
+		require.Greater(t, len(got), 20)
+	}
+}
