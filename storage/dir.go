@@ -314,6 +314,8 @@ func (d *Dir) identify(e *dirEntry) (PartitionName, error) {
 	return e.name, nil
 }
 
+var errNoTopicID = errors.New("it is gone, or does not say to which topic the records belong")
+
 var errLost = errors.New("the folder is gone since the last clean stop: put it back, or delete the topic")
 
 // CreateLog makes a new, empty log. It is durable when the first record in it is. In the place of a
@@ -439,6 +441,9 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	}
 	adopt := found.TopicID == noTopicID && wanted.TopicID != noTopicID
 	if adopt && !e.clean {
+		if e.point > 0 { // the id was on disk before anything below the recovery point
+			return nil, &CorruptionError{File: wanted.String() + "/" + partitionMetadataFile, Position: -1, Err: errNoTopicID}
+		}
 		return d.renew(e, wanted, c)
 	}
 	if wanted.TopicID != noTopicID && !adopt && found.TopicID != wanted.TopicID {

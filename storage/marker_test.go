@@ -110,3 +110,30 @@ func logFiles(disk *storagetest.FS) (names []string) {
 	}
 	return names
 }
+
+// A folder without its topic id is begun anew only if nothing in it can have been on disk for sure.
+func TestFolderThatLostItsTopicID(t *testing.T) {
+	for _, checkpointed := range []bool{false, true} {
+		disk := newDisk()
+		d, l := newLog(t, disk, smallConfig())
+		appendBatches(t, l, 3)
+		require.NoError(t, l.Sync(t.Context()))
+		if checkpointed {
+			require.NoError(t, d.Checkpoint())
+		}
+		disk = disk.Crash(storagetest.KeepAll, nil)
+		_ = d.Close() // of the process that has crashed
+		require.NoError(t, disk.Remove("orders-0/partition.metadata"))
+		d = openDir(t, disk)
+		l, err := d.OpenLog(orders, smallConfig())
+		if checkpointed {
+			var corrupt *storage.CorruptionError
+			require.ErrorAs(t, err, &corrupt)
+			require.Equal(t, "orders-0/partition.metadata", corrupt.File)
+			require.Len(t, logFiles(disk), 1)
+			continue
+		}
+		require.NoError(t, err)
+		require.Zero(t, l.EndOffset())
+	}
+}

@@ -210,6 +210,11 @@ func (b *Broker) compareDisk(image *metadata.Image) {
 	found := make(map[partition.Name]bool, len(names))
 	for _, n := range names {
 		t := image.TopicByID(n.TopicID)
+		if n.TopicID == ([16]byte{}) {
+			if t = image.Topic(n.Topic); t != nil {
+				n.TopicID = t.ID // whether it is that topic's, opening it tells
+			}
+		}
 		if t != nil && t.Name == n.Topic && int(n.Partition) < len(t.Partitions) &&
 			slices.Contains(t.Partitions[n.Partition].Replicas, b.cfg.NodeID) {
 			found[n] = true
