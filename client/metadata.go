@@ -145,6 +145,9 @@ func (c *Client) loadTopic(ctx context.Context, name string, missing Missing) (*
 		}
 		if missing != Create || !errors.Is(err, kerr.LeaderNotAvailable) || try == 6 {
 			c.Forget(name)
+			if missing == Create {
+				err = c.explainCreation(ctx, name, err)
+			}
 			return nil, err
 		}
 		if err := sleep(ctx, wait); err != nil {
@@ -175,6 +178,30 @@ func (c *Client) askTopic(ctx context.Context, name string, missing Missing) (*T
 		return topicOf(t), nil
 	}
 	return nil, explainMissing(newFault(kerr.UnknownTopicOrPartition, "", name, -1))
+}
+
+// PlannedTopic is the topic that Create would make: its number of partitions is what is known of it. Nothing is made.
+func (c *Client) PlannedTopic(ctx context.Context, name string) (*Topic, error) {
+	made, err := c.CreateTopic(ctx, NewTopic{Name: name, Partitions: -1, ReplicationFactor: -1, Mode: ValidateOnly})
+	if err != nil {
+		return nil, err
+	}
+	return &Topic{
+		Name: name, Partitions: make([]Partition, max(made.Partitions, 1)),
+		sticky: record.NewSticky(c.newRand()), limits: &topicLimits{},
+	}, nil
+}
+
+// explainCreation finds out why a topic could not be created, for which an answer of metadata has no room.
+func (c *Client) explainCreation(ctx context.Context, name string, err error) error {
+	var was, now *KafkaError
+	if !errors.As(err, &was) || was.Err == kerr.UnknownTopicOrPartition || was.Message != "" {
+		return err
+	}
+	if _, err := c.PlannedTopic(ctx, name); errors.As(err, &now) && now.Err == was.Err {
+		return now
+	}
+	return err
 }
 
 // explainMissing says what a caller can do about a topic that is not there.

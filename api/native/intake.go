@@ -197,14 +197,10 @@ func prefixed(err error, where string) error {
 
 // place says which record an error is about, when there are several.
 func (in *intake) place(i int, err error) error {
-	switch {
-	case i < len(in.lines):
-		return prefixed(err, "line "+strconv.Itoa(int(in.lines[i]))+": ")
-	case len(in.records) > 1:
-		return prefixed(err, "record "+strconv.Itoa(i)+": ")
-	default:
+	if len(in.records) == 1 && len(in.lines) == 0 {
 		return err
 	}
+	return prefixed(err, in.where(int32(i))+": ")
 }
 
 // readArray takes one record from each element of an array.

@@ -3,11 +3,12 @@ package native
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"millrace/api"
 	"millrace/client"
@@ -89,20 +90,14 @@ func (p *producer) storeRecords(ctx context.Context, j *produceJob, body *api.Bo
 	if err := j.intake.read(); err != nil {
 		return err
 	}
-	topic, err := p.client.Topic(ctx, j.topic, client.Create)
+	topic, err := p.topic(ctx, j)
 	if err != nil {
 		return err
 	}
 	s := p.client.NewSender(topic, body.Arena(), len(body.Bytes), j.sendOptions(p.timeout))
 	defer s.Release()
-	for i := range j.records {
-		if err := s.Add(j.records[i], j.partitions[i]); err != nil {
-			return j.place(i, err)
-		}
-	}
-	if j.expected != nil && s.Partitions() > 1 {
-		return api.Refuse(api.InvalidParameter,
-			"Expected-Offset is one partition's, but the records go to several; give them a partition")
+	if err := j.fill(s, topic); err != nil {
+		return err
 	}
 	if err := s.Send(ctx); err != nil {
 		return err
@@ -110,11 +105,52 @@ func (p *producer) storeRecords(ctx context.Context, j *produceJob, body *api.Bo
 	return j.tell(s.Batches())
 }
 
+// fill gives the records to s, and checks where they are to go.
+func (j *produceJob) fill(s *client.Sender, topic *client.Topic) error {
+	for i := range j.records {
+		anywhere := j.partitions[i] == client.AnyPartition && j.records[i].Key == nil && len(topic.Partitions) > 1
+		if anywhere && j.expected != nil {
+			return j.place(i, api.Refuse(api.InvalidParameter, "Expected-Offset is about one partition, and topic %s has %d: "+
+				"name the partition with ?partition=", topic.Name, len(topic.Partitions)))
+		}
+		if err := s.Add(j.records[i], j.partitions[i]); err != nil {
+			return j.place(i, err)
+		}
+	}
+	if j.expected != nil && s.Partitions() > 1 {
+		return api.Refuse(api.InvalidParameter,
+			"Expected-Offset is about one partition, but the records go to several: name the partition with ?partition=")
+	}
+	return nil
+}
+
+// topic finds the request's topic, or creates it when nothing about the places of its records is wrong.
+func (p *producer) topic(ctx context.Context, j *produceJob) (*client.Topic, error) {
+	topic, err := p.client.Topic(ctx, j.topic, client.Refuse)
+	if err == nil || !errors.Is(err, kerr.UnknownTopicOrPartition) || j.expected != nil && *j.expected > 0 {
+		return topic, err
+	}
+	planned, err := p.client.PlannedTopic(ctx, j.topic)
+	switch {
+	case err != nil: // also where topics are not created for being used, so that what follows says it
+	case j.form == bodyBatches:
+		err = planned.Has(j.partition)
+	default:
+		s := p.client.NewSender(planned, nil, 0, j.sendOptions(p.timeout))
+		defer s.Release()
+		err = j.fill(s, planned)
+	}
+	if err != nil && planned != nil {
+		return nil, err
+	}
+	return p.client.Topic(ctx, j.topic, client.Create)
+}
+
 // tell writes the answer for what became of the batches.
 func (j *produceJob) tell(batches []client.BatchResult) error {
 	for i := range batches {
 		if batches[i].Err != nil {
-			return partialFailure(batches)
+			return j.failure(batches)
 		}
 	}
 	dst := append(j.text[:0], `{"offsets":[`...)
@@ -140,92 +176,23 @@ func (j *produceJob) appendBatchResult(dst []byte, b *client.BatchResult) []byte
 		dst = strconv.AppendInt(dst, b.BaseOffset, 10)
 	}
 	dst = append(dst, `,"count":`...)
-	dst = strconv.AppendInt(dst, int64(b.Count), 10)
-	dst = append(dst, `,"timestamp":"`...)
-	dst = j.clock.append(dst, min(max(b.Timestamp, minInstant), maxInstant))
-	dst = append(dst, '"')
+	if b.Count < 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, int64(b.Count), 10)
+	}
+	dst = append(dst, `,"timestamp":`...)
+	if b.Timestamp == -1 { // forgotten, or of records that have none
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, '"')
+		dst = j.clock.append(dst, min(max(b.Timestamp, minInstant), maxInstant))
+		dst = append(dst, '"')
+	}
 	if b.Duplicate {
 		dst = append(dst, `,"duplicate":true`...)
 	}
 	return dst
-}
-
-// failedBatch is one partition's fate in the problem for a request that failed in part.
-type failedBatch struct {
-	Partition  int32       `json:"partition"`
-	BaseOffset *int64      `json:"base_offset,omitempty"`
-	Count      int         `json:"count"`
-	Error      *batchError `json:"error,omitempty"`
-}
-
-type batchError struct {
-	Type      string      `json:"type"`
-	ErrorCode int         `json:"error_code"`
-	Detail    string      `json:"detail"`
-	Retryable bool        `json:"retryable"`
-	Outcome   api.Outcome `json:"outcome"`
-	Records   []badRecord `json:"records,omitempty"`
-}
-
-type badRecord struct {
-	Index  int32  `json:"index"`
-	Detail string `json:"detail"`
-}
-
-// partialFailure tells which partitions took their records and which did not. It takes the status of the
-// first failure whose outcome is unknown, else of the first; with records stored the outcome of the whole
-// is unknown, so that nobody takes it for a request that did nothing.
-func partialFailure(batches []client.BatchResult) error {
-	var first, unknown error
-	lost, all, stored := 0, 0, false
-	fates := make([]failedBatch, len(batches))
-	for i := range batches {
-		b := &batches[i]
-		fates[i] = failedBatch{Partition: b.Partition, Count: b.Count}
-		all += b.Count
-		if b.Err == nil {
-			stored = true
-			if offset := b.BaseOffset; offset >= 0 { // a copy: the batches are the Sender's
-				fates[i].BaseOffset = &offset
-			}
-			continue
-		}
-		lost += b.Count
-		e := api.FromError(b.Err)
-		fates[i].Error = tellBatchError(e)
-		if first == nil {
-			first = b.Err
-		}
-		if unknown == nil && e.Fault.Outcome == api.Unknown {
-			unknown = b.Err
-		}
-	}
-	if unknown != nil {
-		first = unknown
-	}
-	e := *api.FromError(first)
-	e.Cause = first
-	if len(batches) > 1 {
-		e.Detail = fmt.Sprintf("%d of %d records were not acknowledged, see offsets: %s", lost, all, e.Detail)
-	}
-	if stored {
-		e.Overrule(api.Unknown)
-	}
-	return e.With("offsets", fates)
-}
-
-func tellBatchError(e *api.Error) *batchError {
-	out := &batchError{
-		Type: "/v1/errors#" + e.Fault.Name, ErrorCode: e.Fault.Code, Detail: e.Detail,
-		Retryable: e.Fault.Retryable, Outcome: e.Fault.Outcome,
-	}
-	var k *client.KafkaError
-	if errors.As(e, &k) {
-		for _, r := range k.Records {
-			out.Records = append(out.Records, badRecord{r.Index, r.Message})
-		}
-	}
-	return out
 }
 
 // storeBatches stores the record batches of the body as they are.
@@ -235,11 +202,11 @@ func (p *producer) storeBatches(ctx context.Context, j *produceJob, body *api.Bo
 		return err
 	}
 	opts := j.sendOptions(p.timeout)
-	if (opts.Producer != nil || opts.Expected != nil) && len(batches) > 1 {
+	if j.oneBatch() && len(batches) > 1 {
 		return api.Refuse(api.InvalidParameter,
-			"the body holds %d batches, but a producer's sequence or Expected-Offset goes with one", len(batches))
+			"the body holds %d batches, but with %s there may be one", len(batches), oneBatchHeaders)
 	}
-	topic, err := p.client.Topic(ctx, j.topic, client.Create)
+	topic, err := p.topic(ctx, j)
 	if err != nil {
 		return err
 	}
@@ -269,6 +236,10 @@ func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 		}
 		if err != nil {
 			return nil, api.Refuse(api.MalformedBody, "batch %d, at byte %d: %v", len(out)+1, len(body)-len(rest)+1, err)
+		}
+		if b.IsTransactional() {
+			return nil, api.Refuse(api.UnprocessableBody,
+				"batch %d belongs to a transaction; transactions are not in this version", len(out)+1)
 		}
 		if count += max(int(b.Count()), 0); count > e.Limits().Records {
 			return nil, tooManyRecords(e)

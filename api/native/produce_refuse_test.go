@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/api"
+	"millrace/record"
 )
 
 // refusal is a request that is wrong in itself, and what must be said about it.
@@ -95,7 +96,9 @@ func requestRefusals() []refusal {
 			"header ce-id is not valid UTF-8; percent-encode"),
 		of(path, jsonType, "{}", "Expected-Offset", "-1").is("bad expected", 400, parameter, "Expected-Offset"),
 		of("/v1/topics/t3/records", recordType, `[{"partition":0},{"partition":1}]`, "Expected-Offset", "0").
-			is("expected of two", 400, parameter, "several"),
+			is("expected of two", 400, parameter, "?partition="),
+		of("/v1/topics/t3/records", jsonType, "1", "Expected-Offset", "0").
+			is("expected of any", 400, parameter, "topic t3 has 3: name the partition with ?partition="),
 	}
 }
 
@@ -180,10 +183,21 @@ func batchRefusals() []refusal {
 	return []refusal{
 		of(path, rawType, good).is("no partition", 400, parameter, "partition"),
 		of(path+"?partition=0&key=a", rawType, good).is("with a key", 400, parameter, "own keys"),
+		of(path+"?partition=0&timestamp=5", rawType, good).is("with a time", 400, parameter, "own timestamps"),
+		one(good+string(transactionalBatch())).is("of a transaction", 422, noField,
+			"batch 2 belongs to a transaction; transactions are not in this version"),
 		one("").is("empty", 400, malformed, "empty"),
 		one(good[:40]).is("cut", 400, malformed, "batch 1"),
 		one(good+good[:60]+"xxxxxxxxx").is("second damaged", 400, malformed, "batch 2"),
 	}
+}
+
+func transactionalBatch() []byte {
+	var b record.Builder
+	b.SetProducer(7, 0, 0)
+	b.SetTransactional()
+	b.Append(&record.Record{Value: []byte("v")})
+	return b.Build()
 }
 
 // Each is refused with a clear problem, at a bounded cost, and nothing is stored.

@@ -331,6 +331,11 @@ func (q *produceRequest) checkForm() error {
 	return nil
 }
 
+// oneBatchHeaders are the headers that make a partition's records one batch, which is stored whole or not at all.
+const oneBatchHeaders = "Producer-Id, Idempotency-Key or Expected-Offset"
+
+func (q *produceRequest) oneBatch() bool { return q.hasProducer || q.expected != nil }
+
 func (q *produceRequest) sendOptions(timeout time.Duration) client.SendOptions {
 	o := client.SendOptions{Acks: q.acks, Timeout: timeout, Expected: q.expected, CheckAll: true}
 	if q.hasProducer {

@@ -490,8 +490,8 @@ func TestProduceTellsUnknownOutcomes(t *testing.T) {
 
 	codes[0], codes[1] = 0, 19 // NOT_ENOUGH_REPLICAS
 	p = e.problem(e.post("/v1/topics/t3/records", recordType, two), 503, "NOT_ENOUGH_REPLICAS")
-	require.Equal(t, "unknown", p["outcome"], "a part is stored")
-	require.Contains(t, p["detail"], "2 of 3 records")
+	require.Equal(t, "partial", p["outcome"], "a part is stored, and every fate is known")
+	require.Contains(t, p["detail"], "2 of 3 records were not stored")
 	fates := p["offsets"].([]any)
 	require.Len(t, fates, 2)
 	require.EqualValues(t, 17, fates[0].(map[string]any)["base_offset"])
@@ -506,6 +506,11 @@ func TestProduceTellsUnknownOutcomes(t *testing.T) {
 	codes[0], codes[1] = 19, 7
 	p = e.problem(e.post("/v1/topics/t3/records", recordType, two), 504, "REQUEST_TIMED_OUT")
 	require.Equal(t, "unknown", p["outcome"])
+
+	codes[0], codes[1] = 0, 7
+	p = e.problem(e.post("/v1/topics/t3/records", recordType, two), 504, "REQUEST_TIMED_OUT")
+	require.Equal(t, "unknown", p["outcome"])
+	require.Contains(t, p["detail"], "2 of 3 records were not acknowledged")
 }
 
 // The answers that only our own leader gives.
