@@ -1,6 +1,7 @@
 package native
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"millrace/api"
 	"millrace/client"
@@ -33,6 +35,7 @@ const (
 	idleScratches = 64
 	keptExpanded  = 2 << 20 // a scratch whose buffers grew beyond these is not kept
 	keptHeaders   = 4096
+	startTries    = 4 // of a read whose start keeps being removed
 )
 
 // consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; close ends
@@ -130,22 +133,56 @@ func (k *consumer) read(w http.ResponseWriter, r *http.Request, partition int32)
 			return err
 		}
 	}
-	if form == typeEvents {
-		return k.tail(w, r, topic, partition, &q)
+	if api.IsHead(r) {
+		q.wait = 0
 	}
-	if q.wait > 0 {
+	if form != typeEvents {
+		vary(w.Header())
+	}
+	if q.wait > 0 && form != typeEvents {
 		done, err := k.edge.OpenStream()
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	w.Header()["Vary"] = []string{"Accept"}
-	if form == typeBatches {
-		return k.readBatches(w, r, topic, partition, &q)
+	for range startTries - 1 {
+		if err := k.answer(w, r, target{topic, partition, form}, &q); !q.startMoved(err) {
+			return err
+		}
 	}
-	return k.readPage(w, r, &page{topic: topic, partition: partition, query: &q, form: form, arena: k.edge.Arena})
+	return k.answer(w, r, target{topic, partition, form}, &q)
 }
+
+// target is what is read, and in which form.
+type target struct {
+	topic     *client.Topic
+	partition int32 // or allPartitions
+	form      string
+}
+
+// answer looks up where the read starts, and answers it from there.
+func (k *consumer) answer(w http.ResponseWriter, r *http.Request, t target, q *readQuery) error {
+	if t.form == typeEvents {
+		return k.tail(w, r, t.topic, t.partition, q)
+	}
+	if t.form == typeBatches {
+		return k.readBatches(w, r, t.topic, t.partition, q)
+	}
+	return k.readPage(w, r, &page{
+		topic: t.topic, partition: t.partition, query: q, form: t.form, arena: k.edge.Arena,
+	})
+}
+
+// startMoved says that a read failed because its start was removed after it had been looked up. Who asks for the start
+// of a log, or for a time, never asked for an offset that is not there.
+func (q *readQuery) startMoved(err error) bool {
+	return err != nil && q.origin.kind != originOffset && q.origin.kind != originPosition &&
+		errors.Is(err, kerr.OffsetOutOfRange)
+}
+
+// vary tells caches that the form of an answer depends on what was asked for.
+func vary(h http.Header) { h["Vary"] = append(h["Vary"], "Accept") }
 
 // readPage answers with one page of records in a form of JSON.
 func (k *consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
@@ -220,7 +257,7 @@ func (p *page) end(s *scratch) {
 	p.next = string(s.text)
 	switch p.form {
 	case typeCloudBatch:
-		p.out.buf = append(p.out.buf, ']')
+		p.out.buf = append(p.out.buf, ']', '\n')
 	case typeJSON:
 		b := append(p.out.buf, `],"next":"`...)
 		b = append(b, p.next...)
@@ -237,7 +274,7 @@ func (p *page) end(s *scratch) {
 			b = append(b, `":`...)
 			b = strconv.AppendInt(b, p.places[i].highWatermark, 10)
 		}
-		p.out.buf = append(b, '}', '}')
+		p.out.buf = append(b, '}', '}', '\n')
 	}
 }
 
