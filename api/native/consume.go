@@ -133,12 +133,6 @@ func (k *consumer) read(w http.ResponseWriter, r *http.Request, partition int32)
 			return err
 		}
 	}
-	if api.IsHead(r) {
-		q.wait = 0
-	}
-	if form != typeEvents {
-		vary(w.Header())
-	}
 	if q.wait > 0 && form != typeEvents {
 		done, err := k.edge.OpenStream()
 		if err != nil {
@@ -166,6 +160,7 @@ func (k *consumer) answer(w http.ResponseWriter, r *http.Request, t target, q *r
 	if t.form == typeEvents {
 		return k.tail(w, r, t.topic, t.partition, q)
 	}
+	w.Header()["Vary"] = []string{"Accept"}
 	if t.form == typeBatches {
 		return k.readBatches(w, r, t.topic, t.partition, q)
 	}
@@ -180,9 +175,6 @@ func (q *readQuery) startMoved(err error) bool {
 	return err != nil && q.origin.kind != originOffset && q.origin.kind != originPosition &&
 		errors.Is(err, kerr.OffsetOutOfRange)
 }
-
-// vary tells caches that the form of an answer depends on what was asked for.
-func vary(h http.Header) { h["Vary"] = append(h["Vary"], "Accept") }
 
 // readPage answers with one page of records in a form of JSON.
 func (k *consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
@@ -257,7 +249,7 @@ func (p *page) end(s *scratch) {
 	p.next = string(s.text)
 	switch p.form {
 	case typeCloudBatch:
-		p.out.buf = append(p.out.buf, ']', '\n')
+		p.out.buf = append(p.out.buf, ']')
 	case typeJSON:
 		b := append(p.out.buf, `],"next":"`...)
 		b = append(b, p.next...)
@@ -274,7 +266,7 @@ func (p *page) end(s *scratch) {
 			b = append(b, `":`...)
 			b = strconv.AppendInt(b, p.places[i].highWatermark, 10)
 		}
-		p.out.buf = append(b, '}', '}', '\n')
+		p.out.buf = append(b, '}', '}')
 	}
 }
 
