@@ -61,9 +61,11 @@ func (e *Edge) ReadBody(w http.ResponseWriter, r *http.Request, limit int) (Body
 	}
 	if r.ContentLength != 0 {
 		p := &progress{rc: http.NewResponseController(w), rate: e.limits.BodyRate, window: e.limits.BodyWindow}
+		sw, ok := w.(*statusWriter)
+		p.alone = !ok || !sw.multiplexed
 		err = b.read(r, p, limit)
 		p.stop(err)
-		if sw, ok := w.(*statusWriter); ok {
+		if ok {
 			sw.bodyDone = true
 		}
 		if err != nil {
@@ -127,6 +129,9 @@ func (b *Body) read(r *http.Request, p *progress, limit int) error {
 		}
 		k, err := p.read(r.Body, buf[n:])
 		n += k
+		if n > limit {
+			return b.tooLarge(limit)
+		}
 		if err == io.EOF {
 			if int64(n) < r.ContentLength {
 				err = io.ErrUnexpectedEOF
@@ -137,9 +142,6 @@ func (b *Body) read(r *http.Request, p *progress, limit int) error {
 		if err != nil {
 			return b.unread(err, n, r.ContentLength)
 		}
-	}
-	if n > limit {
-		return b.tooLarge(limit)
 	}
 	b.Bytes = buf[:n]
 	return nil
@@ -171,6 +173,7 @@ type progress struct {
 	since  time.Time // when the deadline was set
 	bytes  int       // read since then
 	off    bool      // the connection knows no deadlines
+	alone  bool      // the connection carries no other request: HTTP/1
 }
 
 func (p *progress) read(r io.Reader, buf []byte) (int, error) {
@@ -194,13 +197,16 @@ func (p *progress) move(now time.Time) {
 }
 
 // stop ends the reading. After a whole body the deadline is lifted: the connection is watched for the client's going
-// away from now on. After another one nothing more is read: not even what net/http would discard of it.
+// away from now on. After another one nothing more is read: not even what net/http would discard of it. HTTP/2 discards
+// nothing, and would reset the request when more of its body arrived than may be read, ahead of the answer.
 func (p *progress) stop(err error) {
 	if p.off {
 		return
 	}
 	if err != nil {
-		p.expire()
+		if p.alone {
+			p.expire()
+		}
 		return
 	}
 	_ = p.rc.SetReadDeadline(time.Time{}) // it could be set before

@@ -42,9 +42,9 @@ func (e *Edge) openapiYAML(w http.ResponseWriter, _ *http.Request) {
 	writeBytes(w, http.StatusOK, "application/yaml", e.document.yaml)
 }
 
-func (e *Edge) openapiJSON(w http.ResponseWriter, _ *http.Request) {
+func (e *Edge) openapiJSON(w http.ResponseWriter, r *http.Request) {
 	if err := e.document.load(); err != nil {
-		WriteProblem(w, err)
+		e.Fail(w, r, err)
 		return
 	}
 	writeBytes(w, http.StatusOK, "application/json", e.document.json)
@@ -68,6 +68,7 @@ func yamlToJSON(in []byte) ([]byte, error) {
 	if err := writeNode(&out, &doc); err != nil {
 		return nil, err
 	}
+	out.WriteByte('\n')
 	return out.Bytes(), nil
 }
 

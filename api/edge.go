@@ -25,12 +25,12 @@ import (
 
 // Limits bound what one request, and all requests together, may cost. Zero values take the defaults.
 type Limits struct {
-	URIBytes        int           // length of the request's URI; 8 KiB
+	URIBytes        int           // length of the request's URI; 64 KiB, which the longest position fits in
 	QueryParameters int           // number of query parameters; 200
 	BodyBytes       int           // a body as sent; 16 MiB
 	ExpandedBytes   int           // a body after decompression; 64 MiB
 	ExpansionRatio  int           // expanded to sent, past ExpansionFree; 100
-	ExpansionFree   int           // expansion that is always allowed; 1 MiB
+	ExpansionFree   int           // expansion that is always allowed; 8 MiB
 	BodyRate        int           // least bytes a second of a body, averaged over BodyWindow; 1 KiB
 	BodyWindow      time.Duration // 10 s
 	InFlightBytes   int64         // bodies of all requests being served; 256 MiB
@@ -41,8 +41,8 @@ type Limits struct {
 // DefaultLimits are the limits that zero values stand for.
 func DefaultLimits() Limits {
 	return Limits{
-		URIBytes: 8 << 10, QueryParameters: 200,
-		BodyBytes: 16 << 20, ExpandedBytes: 64 << 20, ExpansionRatio: 100, ExpansionFree: 1 << 20,
+		URIBytes: 64 << 10, QueryParameters: 200,
+		BodyBytes: 16 << 20, ExpandedBytes: 64 << 20, ExpansionRatio: 100, ExpansionFree: 8 << 20,
 		BodyRate: 1 << 10, BodyWindow: 10 * time.Second,
 		InFlightBytes: 256 << 20, Streams: 20_000, Records: 10_000,
 	}
@@ -90,6 +90,9 @@ type Options struct {
 	// AdvertisedURLs are the base URLs, such as http://node1:8082, that links in answers begin with, one a
 	// scheme. Without one for the request's scheme links use the Host that the request came with.
 	AdvertisedURLs []string
+	// Origins are the web origins whose pages may use the API, such as https://dash.example, each as CheckOrigin
+	// wants it. Without any, pages of other origins cannot read answers and may not write.
+	Origins []string
 	// TrustedProxies are the peers whose X-Forwarded headers count.
 	TrustedProxies []netip.Prefix
 	// Spec is openapi.yaml.
@@ -140,6 +143,14 @@ func NewEdge(o Options) (*Edge, error) {
 	e := &Edge{
 		client: o.Client, pool: o.Pool, limits: o.Limits, now: o.Now, log: o.Logger, opts: o,
 		expanders: newExpanders(o.Limits), origin: http.NewCrossOriginProtection(),
+	}
+	for _, origin := range o.Origins {
+		if err := CheckOrigin(origin); err != nil {
+			return nil, err
+		}
+		if err := e.origin.AddTrustedOrigin(origin); err != nil {
+			return nil, err
+		}
 	}
 	e.document.yaml = o.Spec
 	e.metrics = newMetrics(o.Registry, e)

@@ -31,6 +31,14 @@ import (
 // newEdge makes an edge on a test double of Kafka.
 func newEdge(t *testing.T, o api.Options) *api.Edge {
 	t.Helper()
+	e, err := api.NewEdge(withClient(t, o))
+	require.NoError(t, err)
+	return e
+}
+
+// withClient adds what every edge needs.
+func withClient(t *testing.T, o api.Options) api.Options {
+	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ClusterID("cluster-1"))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -39,9 +47,7 @@ func newEdge(t *testing.T, o api.Options) *api.Edge {
 	t.Cleanup(cl.Close)
 	o.Client = client.New(cl.Broker(0), client.Options{})
 	o.Pool = record.NewPool(64 << 20)
-	e, err := api.NewEdge(o)
-	require.NoError(t, err)
-	return e
+	return o
 }
 
 func serve(h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
@@ -93,7 +99,7 @@ func TestErrorsByPathFamily(t *testing.T) {
 	}
 	w := serve(h, http.MethodPost, "/v1/thing", "")
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
-	require.Equal(t, []string{"GET, PUT"}, w.Header()["Allow"])
+	require.Equal(t, []string{"GET, HEAD, OPTIONS, PUT"}, w.Header()["Allow"])
 	require.Contains(t, w.Body.String(), "METHOD_NOT_ALLOWED")
 }
 
@@ -101,8 +107,8 @@ func TestRequestLineLimits(t *testing.T) {
 	e := newEdge(t, api.Options{})
 	h := api.NewRouter(e)
 	path := "/health/live?"
-	require.Equal(t, 200, serve(h, http.MethodGet, path+strings.Repeat("x", 8<<10-len(path)), "").Code)
-	w := serve(h, http.MethodGet, path+strings.Repeat("x", 8<<10-len(path)+1), "")
+	require.Equal(t, 200, serve(h, http.MethodGet, path+strings.Repeat("x", 64<<10-len(path)), "").Code)
+	w := serve(h, http.MethodGet, path+strings.Repeat("x", 64<<10-len(path)+1), "")
 	require.Equal(t, http.StatusRequestURITooLong, w.Code)
 	require.Contains(t, w.Body.String(), "URI_TOO_LONG")
 	require.Equal(t, 200, serve(h, http.MethodGet, path+strings.Repeat("a&", 199)+"a", "").Code)
@@ -190,7 +196,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	require.Equal(t, 500, w.Code)
 	var p struct{ Detail, Outcome string }
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
-	require.Equal(t, "unknown", p.Outcome)
+	require.Equal(t, "failed", p.Outcome, "there is nothing that a read can have done")
 	id := regexp.MustCompile(`[0-9a-f-]{36}`).FindString(p.Detail)
 	require.NotEmpty(t, id)
 	require.Contains(t, log.String(), id)
@@ -303,7 +309,7 @@ func TestDocument(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	e := newEdge(t, api.Options{})
 	h := api.NewRouter(e, echo(e))
-	serve(h, http.MethodGet, "/health/live?"+strings.Repeat("x", 9000), "")
+	serve(h, http.MethodGet, "/health/live?"+strings.Repeat("x", 70_000), "")
 	serve(h, http.MethodGet, "/health/live?"+strings.Repeat("&", 300), "")
 	serve(h, http.MethodPost, "/v1/echo", strings.Repeat("x", 17<<20))
 	serve(h, http.MethodGet, "/v1/none", "")

@@ -74,6 +74,26 @@ func FromError(err error) *Error {
 	}
 }
 
+// ForRead is FromError for what was only read.
+func ForRead(err error) *Error {
+	e := FromError(err)
+	f := e.Fault.forRead()
+	if f == e.Fault {
+		return e
+	}
+	told := *e
+	told.Fault = f
+	return &told
+}
+
+// ErrorFor is FromError for the answer to r.
+func ErrorFor(r *http.Request, err error) *Error {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return ForRead(err)
+	}
+	return FromError(err)
+}
+
 func fromKafka(k *client.KafkaError) *Error {
 	e := &Error{Fault: KafkaFault(k.Err), Detail: k.Detail(), Cause: k}
 	if k.NotWritten {

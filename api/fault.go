@@ -105,6 +105,11 @@ var (
 		Name: "INTERNAL_ERROR", Status: 500, Code: 500, Title: "The server made a mistake",
 		Outcome: Unknown, Advice: "Check whether the request took effect, and report the fault with its id.",
 	}
+	DamagedBatch = &Fault{
+		Name: "DAMAGED_BATCH", Status: 500, Code: 50002, Title: "A stored batch is damaged", Outcome: Failed,
+		Advice: "Read on behind it, from the offset that resume_offset gives or the position that next gives; `millrace " +
+			"log verify` lists the damage in the files of a stopped node.",
+	}
 	NoAnswer = &Fault{
 		Name: "NO_ANSWER", Status: 504, Code: 50003, Title: "The cluster did not answer in time",
 		Retryable: true, Outcome: Unknown,
@@ -112,12 +117,33 @@ var (
 	}
 )
 
+// forRead is how a fault is told of a request that changes nothing: what became of it is never unknown, and there is
+// nothing to check.
+func (f *Fault) forRead() *Fault {
+	switch {
+	case f.Kafka == kerr.CorruptMessage.Code:
+		return DamagedBatch
+	case f.Outcome == Failed:
+		return f
+	}
+	read := *f
+	read.Outcome = Failed
+	read.Advice = "Look at the server's log, and report the fault if it stays."
+	if f.Retryable {
+		read.Advice = "Send the request again a little later; if that does not help, look at the server's log."
+	}
+	if f.Status == http.StatusGatewayTimeout {
+		read.Status = http.StatusServiceUnavailable
+	}
+	return &read
+}
+
 // edgeFaults lists the faults above, in the order of the catalogue.
 func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
 		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, Overloaded, NotStored,
-		NoAnswer,
+		DamagedBatch, NoAnswer,
 	}
 }
 

@@ -21,24 +21,14 @@ func (e *Edge) mountOperations(r chi.Router) {
 	r.Get("/docs", e.docs)
 }
 
-// headable says whether HEAD is answered as GET without a body. Other paths may stream without end.
-func headable(path string) bool {
-	switch path {
-	case "/", "/health/live", "/health/ready", "/metrics", "/openapi.yaml", "/openapi.json", "/docs":
-		return true
-	default:
-		return false
-	}
-}
-
-// WriteJSON answers with v.
+// WriteJSON answers with v, and a line end: curl's user wants the prompt on a line of its own.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		WriteProblem(w, err)
 		return
 	}
-	writeBytes(w, status, "application/json", body)
+	writeBytes(w, status, "application/json", append(body, '\n'))
 }
 
 func writeBytes(w http.ResponseWriter, status int, mediaType string, body []byte) {
@@ -59,7 +49,7 @@ type rootAnswer struct {
 func (e *Edge) root(w http.ResponseWriter, r *http.Request) {
 	k, err := e.client.Cluster(r.Context())
 	if err != nil {
-		WriteProblem(w, err)
+		e.Fail(w, r, err)
 		return
 	}
 	a := rootAnswer{Version: e.opts.Version, Commit: e.opts.Commit, KafkaClusterID: k.ID}
@@ -74,10 +64,10 @@ func (e *Edge) root(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(a)
 	if err != nil {
-		WriteProblem(w, err)
+		e.Fail(w, r, err)
 		return
 	}
-	writeBytes(w, http.StatusOK, mediaType, body)
+	writeBytes(w, http.StatusOK, mediaType, append(body, '\n'))
 }
 
 type healthAnswer struct {

@@ -15,7 +15,7 @@ const ProblemType = "application/problem+json"
 // WriteProblem answers with err as an RFC 9457 problem: the form of errors on /v1.
 func WriteProblem(w http.ResponseWriter, err error) {
 	e := FromError(err)
-	writeError(w, e, ProblemType, e.Fault.Status, AppendProblem(nil, e))
+	writeError(w, e, ProblemType, e.Fault.Status, append(AppendProblem(nil, e), '\n'))
 }
 
 // WriteCompat answers with err in the form of the compatible APIs, {"error_code","message"}, as the given
@@ -113,9 +113,6 @@ func (e *Error) Text() string {
 	if e.Fault.Advice == "" {
 		return e.Detail
 	}
-	if e.Fault.Advice == "" {
-		return e.Detail
-	}
 	detail := strings.ToUpper(e.Detail[:1]) + e.Detail[1:]
 	if !strings.HasSuffix(detail, ".") {
 		detail += "."
@@ -126,5 +123,5 @@ func (e *Error) Text() string {
 // Fail answers with err as a problem, and logs it when the fault is the server's own.
 func (e *Edge) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	e.LogFault(r.Context(), err)
-	WriteProblem(w, err)
+	WriteProblem(w, ErrorFor(r, err))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ func (rt *Router) Routes() chi.Routes { return rt.mux }
 // ServeHTTP checks what is true of every request, counts it, and routes it.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e := rt.edge
-	sw := &statusWriter{ResponseWriter: w}
+	sw := &statusWriter{ResponseWriter: w, multiplexed: r.ProtoMajor >= 2}
 	start := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
@@ -50,6 +49,9 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.boundRest(sw, r)
 		e.metrics.done(family(r.URL.Path), sw.status, time.Since(start))
 	}()
+	if len(e.opts.Origins) > 0 {
+		e.allowOrigin(sw, r)
+	}
 	if err := e.admit(r); err != nil {
 		writeByFamily(sw, r, err)
 		return
@@ -58,12 +60,14 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(sw, r, param)
 		return
 	}
-	if r.Method == http.MethodHead && headable(r.URL.Path) {
-		get := *r // net/http drops the body of an answer to HEAD by itself
-		get.Method = http.MethodGet
-		r = &get
+	switch r.Method {
+	case http.MethodHead:
+		rt.mux.ServeHTTP(sw, rt.asGet(r))
+	case http.MethodOptions:
+		rt.options(sw, r)
+	default:
+		rt.mux.ServeHTTP(sw, r)
 	}
-	rt.mux.ServeHTTP(sw, r)
 }
 
 // boundRest sets a deadline for the rest of a body that no handler read: net/http discards it after the answer, and
@@ -109,25 +113,9 @@ func (e *Edge) panicked(w *statusWriter, r *http.Request, v any) {
 	writeByFamily(w, r, Refuse(Internal, "the request failed; the server's log has the reason under id %s", id))
 }
 
-func (rt *Router) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.RawPath
-	if path == "" {
-		path = r.URL.Path
-	}
-	var allow []string
-	for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
-		if rt.mux.Match(chi.NewRouteContext(), m, path) {
-			allow = append(allow, m)
-		}
-	}
-	slices.Sort(allow)
-	err := Refuse(MethodNotAllowed, "%s is not a method of %s", r.Method, r.URL.Path)
-	err.Allow = strings.Join(allow, ", ")
-	writeByFamily(w, r, err)
-}
-
 // writeByFamily answers with an error in the form of the API that the path belongs to.
 func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
+	err = ErrorFor(r, err)
 	switch family(r.URL.Path) {
 	case familyV1, familyOperations:
 		WriteProblem(w, err)
@@ -141,20 +129,25 @@ func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
 // statusWriter remembers the status of an answer. ResponseController reaches the writer below.
 type statusWriter struct {
 	http.ResponseWriter
-	status   int  // 0 until the header is written
-	bodyDone bool // the request's body was read to its end, or will not be
+	status      int  // 0 until the header is written
+	bodyDone    bool // the request's body was read to its end, or will not be
+	multiplexed bool // the connection carries other requests too: HTTP/2
 }
 
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
+		if w.multiplexed {
+			// There it would take the whole connection down, and the answer with it. One request ends without that.
+			w.Header().Del("Connection")
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *statusWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	return w.ResponseWriter.Write(p)
 }

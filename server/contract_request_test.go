@@ -264,7 +264,7 @@ func (g *rig) send(t *testing.T, q *request) *answer {
 	require.NoError(t, err, "%s: no answer", q)
 	defer func() { _ = resp.Body.Close() }()
 	a := &answer{status: resp.StatusCode, header: resp.Header}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+	if q.method == http.MethodGet && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		var read bytes.Buffer
 		_, err = readEvents(io.TeeReader(resp.Body, &read), 1)
 		cut()

@@ -103,3 +103,54 @@ func TestRoutesAreTheContract(t *testing.T) {
 		}
 	}
 }
+
+// HEAD answers wherever the contract has a GET, with the same head and at once, also where the GET would wait or go on
+// without end. OPTIONS names what the contract lists for a path, and these two.
+func TestHeadAndOptionsFollowTheContract(t *testing.T) {
+	g := newRig(t)
+	g.restore(t)
+	for _, op := range g.ops {
+		methods := []string{"HEAD", "OPTIONS"}
+		for m := range g.doc.Paths.Value(op.path).Operations() {
+			methods = append(methods, m)
+		}
+		if !slices.Contains(methods, "GET") {
+			methods = methods[1:]
+		}
+		slices.Sort(methods)
+		q := g.request(t, op)
+		q.method, q.body = http.MethodOptions, nil
+		a := g.send(t, q)
+		require.Equal(t, http.StatusNoContent, a.status, "%s", q)
+		require.Equal(t, strings.Join(methods, ", "), a.header.Get("Allow"), "%s", q)
+		if op.method != http.MethodGet {
+			continue
+		}
+		get := g.request(t, op)
+		want := g.send(t, get)
+		head := g.request(t, op)
+		head.method = http.MethodHead
+		a = g.send(t, head)
+		require.Equal(t, want.status, a.status, "%s", head)
+		require.Equal(t, want.header.Get("Content-Type"), a.header.Get("Content-Type"), "%s", head)
+		require.Equal(t, want.header.Get("Content-Length"), a.header.Get("Content-Length"), "%s", head)
+		require.Empty(t, a.body, "%s", head)
+	}
+	endless := g.request(t, g.op(t, "readRecords"))
+	endless.method = http.MethodHead
+	endless.header.Set("Accept", "text/event-stream")
+	a := g.send(t, endless)
+	require.Equal(t, http.StatusOK, a.status)
+	require.Equal(t, "text/event-stream", a.header.Get("Content-Type"))
+	waiting := g.request(t, g.op(t, "readRecords"))
+	waiting.method = http.MethodHead
+	waiting.query.Set("offset", "latest")
+	waiting.query.Set("wait", "60s")
+	require.Equal(t, http.StatusOK, g.send(t, waiting).status, "and before patience ends")
+	require.Contains(t, metricsOf(t, g), "millrace_http_streams 0")
+}
+
+func metricsOf(t *testing.T, g *rig) string {
+	t.Helper()
+	return string(g.send(t, g.request(t, g.op(t, "getMetrics"))).body)
+}

@@ -64,7 +64,7 @@ type ConfigValues map[string]*string
 
 // ErrorEntry defines model for ErrorEntry.
 type ErrorEntry struct {
-	// Advice What to do next.
+	// Advice What to do next, after a request that was to change something.
 	Advice string `json:"advice"`
 
 	// ErrorCode The number on every API.
@@ -78,7 +78,7 @@ type ErrorEntry struct {
 	Outcome   Outcome `json:"outcome"`
 	Retryable bool    `json:"retryable"`
 
-	// Status The HTTP status on `/v1`.
+	// Status The HTTP status on `/v1`; where it is 504, a GET is answered with 503.
 	Status int32  `json:"status"`
 	Title  string `json:"title"`
 }
@@ -152,6 +152,9 @@ type Problem struct {
 	// LogStartOffset The partition's first offset.
 	LogStartOffset *int64 `json:"log_start_offset,omitempty"`
 
+	// Next The position behind a damaged batch, for `from`; absent if not known.
+	Next *string `json:"next,omitempty"`
+
 	// Offset The offset that was asked for.
 	Offset *int64 `json:"offset,omitempty"`
 
@@ -166,9 +169,12 @@ type Problem struct {
 
 	// Partitions What became of each partition, where a request for several failed in part.
 	Partitions []PartitionFate `json:"partitions,omitempty"`
-	Retryable  bool            `json:"retryable"`
-	Status     int32           `json:"status"`
-	Title      string          `json:"title"`
+
+	// ResumeOffset Where to read on behind a damaged batch; absent if not known.
+	ResumeOffset *int64 `json:"resume_offset,omitempty"`
+	Retryable    bool   `json:"retryable"`
+	Status       int32  `json:"status"`
+	Title        string `json:"title"`
 
 	// Topic The topic that the fault is about.
 	Topic *string `json:"topic,omitempty"`

@@ -238,5 +238,5 @@ func TestPathsAndMethodsOfV1(t *testing.T) {
 	e.problem(e.send(http.MethodGet, "/v1/nothing", ""), 404, "NOT_FOUND")
 	r := e.send(http.MethodPut, "/v1/topics/t/records", "")
 	e.problem(r, 405, "METHOD_NOT_ALLOWED")
-	require.Equal(t, []string{"GET, POST"}, r.header["Allow"])
+	require.Equal(t, []string{"GET, HEAD, OPTIONS, POST"}, r.header["Allow"])
 }

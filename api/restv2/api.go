@@ -80,7 +80,7 @@ func acceptable(r *http.Request) error {
 
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.edge.LogFault(r.Context(), err)
-	api.WriteCompat(w, err, genericType)
+	api.WriteCompat(w, api.ErrorFor(r, err), genericType)
 }
 
 // failParameter answers to a partition in a path that is not a number: there is no such partition.

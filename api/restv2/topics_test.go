@@ -68,7 +68,7 @@ func TestReadsRefuse(t *testing.T) {
 		f.refused(f.get("/topics", "Accept", "text/plain"), 406, 406, "application/vnd.kafka.v2+json")
 		a := f.call("DELETE", "/topics/orders", "", "")
 		f.refused(a, 405, 405, "")
-		require.Equal(t, "GET, POST", a.header.Get("Allow"))
+		require.Equal(t, "GET, HEAD, OPTIONS, POST", a.header.Get("Allow"))
 	})
 }
 

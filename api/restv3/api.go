@@ -117,7 +117,7 @@ func (a *API) root(r *http.Request) string {
 
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.edge.LogFault(r.Context(), err)
-	api.WriteCompat(w, err, jsonType)
+	api.WriteCompat(w, api.ErrorFor(r, err), jsonType)
 }
 
 // failParameter answers to a parameter that cannot be read: no such resource if it stands in the path.
