@@ -77,13 +77,19 @@ func (c *Client) checkBatches(ctx context.Context, topic *Topic, batches []recor
 func number(results []BatchResult) {
 	first := 0
 	for i := range results {
-		var f *KafkaError
-		if errors.As(results[i].Err, &f) {
-			for k := range f.Records {
-				f.Records[k].Index += int32(first)
-			}
+		if results[i].Err != nil {
+			addToIndexes(results[i].Err, int32(first))
 		}
 		first += results[i].Count
+	}
+}
+
+func addToIndexes(err error, first int32) {
+	var f *KafkaError
+	if errors.As(err, &f) {
+		for k := range f.Records {
+			f.Records[k].Index += first
+		}
 	}
 }
 
