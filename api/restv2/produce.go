@@ -3,6 +3,7 @@ package restv2
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"millrace/api"
@@ -163,6 +164,9 @@ func (p *produce) refuse(err error) int {
 	return st.code
 }
 
+// place is that in the request of a record by its place among those sent.
+func (p *produce) place(sent int32) int { return slices.Index(p.sent, sent) }
+
 // noSchemas ends an answer.
 const noSchemas = `],"key_schema_id":null,"value_schema_id":null}`
 
@@ -180,7 +184,7 @@ func (p *produce) answer(s *client.Sender) int {
 		}
 		at := s.Record(int(k))
 		if at.Err != nil {
-			p.out = appendFault(p.out, at.Err, &st)
+			p.out = appendFault(p.out, api.ErrorOfRecord(at.Err, p.place), &st)
 			continue
 		}
 		p.out = append(p.out, `{"partition":`...)

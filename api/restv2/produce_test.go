@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/client"
 	"millrace/record"
 )
 
@@ -150,6 +151,22 @@ func TestProduceAnswersFaultsByRecord(t *testing.T) {
 			})
 		}
 	})
+}
+
+// Records that share a batch share its fate; which one is at fault is told by its place in the request.
+func TestProduceNamesRecordsByTheirPlace(t *testing.T) {
+	f := startNode(t)
+	compact := "compact"
+	_, err := f.client.CreateTopic(t.Context(), client.NewTopic{
+		Name: "latest", Partitions: 1, ReplicationFactor: -1,
+		Configs: []client.NewConfig{{Name: "cleanup.policy", Value: &compact}},
+	})
+	require.NoError(t, err)
+	got := f.produced("/topics/latest", jsonType, `{"records":[{"partition":9},{"key":1},{"value":2},{"key":3}]}`)
+	require.Contains(t, *got[0].Error, "partition 0 only")
+	require.Contains(t, *got[1].Error, "Not stored, since record 2 was refused: a compacted topic's records need a key")
+	require.Contains(t, *got[2].Error, "A compacted topic's records need a key")
+	require.Equal(t, *got[1].Error, *got[3].Error)
 }
 
 func TestProduceToATopicThatIsNotCreated(t *testing.T) {

@@ -40,7 +40,7 @@ func (a *API) ProduceKafkaRecordsBatch(ctx context.Context, r ProduceKafkaRecord
 	if err != nil {
 		return nil, err
 	}
-	a.store(ctx, r.TopicName, entries, body.Arena(), len(body.Bytes))
+	a.store(ctx, r.TopicName, entries, 0, body.Arena(), len(body.Bytes))
 	var rs receipts
 	rs.set(r.ClusterId, r.TopicName)
 	return batchResponse(&rs, entries), nil

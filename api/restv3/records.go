@@ -337,7 +337,7 @@ func (s *stream) settle(ctx context.Context) bool {
 		}
 	}
 	arena := s.api.edge.Arena()
-	s.api.store(ctx, s.topic, s.entries, arena, s.end)
+	s.api.store(ctx, s.topic, s.entries, s.count, arena, s.end)
 	arena.Free()
 	for i := range s.entries {
 		if e := &s.entries[i]; e.fault != nil {

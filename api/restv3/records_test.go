@@ -205,8 +205,13 @@ type duplex struct {
 // open begins a stream. It returns once the answer's header is there, before any record is sent.
 func (f *fixture) open() *duplex {
 	f.t.Helper()
+	return f.openAt(f.at("/topics/orders/records"))
+}
+
+func (f *fixture) openAt(path string) *duplex {
+	f.t.Helper()
 	from, w := io.Pipe()
-	req := f.request("POST", f.at("/topics/orders/records"), "x")
+	req := f.request("POST", path, "x")
 	req.Body, req.ContentLength = from, -1
 	resp, err := f.http.Do(req)
 	require.NoError(f.t, err)
@@ -398,6 +403,36 @@ func TestRecordsTellKafkaErrors(t *testing.T) {
 		require.NotEmpty(t, got[1].Message)
 		require.Equal(t, 400, got[2].ErrorCode)
 	}
+}
+
+// Records that share a batch share its fate; which one is at fault is told by its place in the request.
+func TestRecordsAreNamedByTheirPlace(t *testing.T) {
+	f := startNode(t)
+	compact := "compact"
+	_, err := f.client.CreateTopic(t.Context(), client.NewTopic{
+		Name: "latest", Partitions: 1, ReplicationFactor: -1,
+		Configs: []client.NewConfig{{Name: "cleanup.policy", Value: &compact}},
+	})
+	require.NoError(t, err)
+	const key, path = `{"key":{"type":"JSON","data":1}}`, "/topics/latest/records"
+	const shared = "Not stored, since record 2 was refused: a compacted topic's records need a key"
+	got := f.receipts(f.call("POST", f.at(path), `{"partition_id":9}`+key+`{}`+key))
+	require.Contains(t, got[0].Message, "partition 0 only")
+	require.Contains(t, got[1].Message, shared)
+	require.Contains(t, got[2].Message, "A compacted topic's records need a key")
+	require.Contains(t, got[3].Message, shared)
+	var batch struct {
+		Failures []struct{ ID, Message string }
+	}
+	a := f.call("POST", f.at(path+":batch"), `{"entries":[{"id":"a","partition_id":9},{"id":"b",`+key[1:]+`,{"id":"c"}]}`)
+	require.Equal(t, 207, a.status, a.text)
+	require.NoError(t, json.Unmarshal([]byte(a.text), &batch))
+	require.Contains(t, batch.Failures[1].Message, shared)
+	d := f.openAt(f.at(path))
+	d.send(key)
+	require.Equal(t, 200, d.receive().ErrorCode)
+	d.send(key + `{}`)
+	require.Contains(t, d.receive().Message, shared, "the place in the whole stream")
 }
 
 // failProduce answers for partition 1 with an error and for the others as if all were well.

@@ -3,6 +3,7 @@ package restv3
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -12,8 +13,9 @@ import (
 )
 
 // store stores the entries that are records, all together: one batch a partition. Afterwards each entry
-// has either its place or a fault. bytes is about how long the records are.
-func (a *API) store(ctx context.Context, topicName string, entries []entry, arena *record.Arena, bytes int) {
+// has either its place or a fault. first is the number in the request of the first; bytes is about how long the
+// records are.
+func (a *API) store(ctx context.Context, topicName string, entries []entry, first int, arena *record.Arena, bytes int) {
 	topic, err := a.client.Topic(ctx, topicName, client.Create)
 	if err != nil {
 		failAll(entries, notFound(err))
@@ -50,7 +52,9 @@ func (a *API) store(ctx context.Context, topicName string, entries []entry, aren
 			continue
 		}
 		if e.at = s.Record(e.sent); e.at.Err != nil {
-			e.fault = api.FromError(e.at.Err)
+			e.fault = api.ErrorOfRecord(e.at.Err, func(sent int32) int {
+				return first + slices.IndexFunc(entries, func(other entry) bool { return other.sent == int(sent) })
+			})
 		}
 	}
 }
