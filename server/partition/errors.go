@@ -37,8 +37,7 @@ var (
 	// ErrSpecialTime says that a negative timestamp has no meaning in ListOffsets (35).
 	ErrSpecialTime = errors.New("unknown special timestamp")
 
-	errTooManyProducers = fmt.Errorf("the partition remembers %d producers, the most it can", maxProducers)
-	errOpenTransaction  = errors.New("the producer has an open transaction on the partition")
+	errOpenTransaction = errors.New("the producer has an open transaction on the partition")
 )
 
 // IsrError says that an acks=all write has too few replicas in sync: before the write nothing was
@@ -131,7 +130,6 @@ var codes = []struct {
 	{err: ErrPolicy, code: kerr.PolicyViolation},
 	{err: ErrTransactional, code: kerr.TransactionalIDAuthorizationFailed},
 	{err: ErrSpecialTime, code: kerr.UnsupportedVersion},
-	{err: errTooManyProducers, code: kerr.PolicyViolation},
 	{err: errOpenTransaction, code: kerr.InvalidTxnState},
 	{err: storage.ErrOutOfRange, code: kerr.OffsetOutOfRange},
 	{err: storage.ErrDiskFull, code: kerr.KafkaStorageError, notWritten: true},

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,8 +14,10 @@ const (
 	// windowBatches is how many batches of a producer a partition remembers in order to recognise a
 	// repeat. It is the number of requests a Kafka client keeps in flight.
 	windowBatches = 5
-	// maxProducers bounds the producers one partition remembers: about 25 MiB.
-	maxProducers = 100_000
+	// maxProducers bounds the producers one partition remembers: about 25 MiB. To take up one more, the
+	// forgottenAtOnce longest silent ones are forgotten, so that looking for them is paid once for many.
+	maxProducers    = 100_000
+	forgottenAtOnce = maxProducers / 100
 
 	none = -1
 )
@@ -27,7 +30,7 @@ const (
 type producers struct {
 	entries map[int64]*producer
 	// cut says that what a new entry begins with need not be its producer's first batch: the beginning of the
-	// log is gone.
+	// log is gone, or producers were forgotten.
 	cut bool
 }
 
@@ -125,9 +128,6 @@ type repeat struct {
 // when an earlier attempt wrote the batch. strict concerns named producers: no gaps.
 func (p *producers) check(s stamp, strict bool) (*repeat, error) {
 	e := p.entries[s.producerID]
-	if e == nil && len(p.entries) >= maxProducers {
-		return nil, errTooManyProducers
-	}
 	if e != nil && s.epoch < e.epoch {
 		return nil, &FencedError{Producer: s.producerID, Got: s.epoch, Current: e.epoch}
 	}
@@ -204,6 +204,9 @@ func (p *producers) apply(s stamp, now int64) {
 	}
 	e := p.entries[s.producerID]
 	if e == nil {
+		if len(p.entries) >= maxProducers {
+			p.forgetOldest()
+		}
 		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none, cut: p.cut}
 		if p.entries == nil {
 			p.entries = make(map[int64]*producer)
@@ -242,6 +245,14 @@ func (e *producer) push(w written) {
 
 func (e *producer) newest() *written { return &e.batches[e.count-1] }
 
+// lastOffset is the offset of its newest record, none if only a marker is left of it.
+func (e *producer) lastOffset() int64 {
+	if e.count == 0 {
+		return none
+	}
+	return e.newest().lastOffset
+}
+
 // expire forgets the producers that were silent for longer than lifetime, both in milliseconds, by
 // their own timestamps and by the leader's clock. The second keeps a producer that writes old
 // timestamps; the first is all that is left after a restart, when every producer counts as just seen.
@@ -249,10 +260,29 @@ func (p *producers) expire(now, lifetime int64) (removed int) {
 	for id, e := range p.entries {
 		if e.txnFirstOffset == none && now-max(e.lastTimestamp, e.seen) >= lifetime {
 			delete(p.entries, id)
+			p.cut = true // it may come back
 			removed++
 		}
 	}
 	return removed
+}
+
+// forgetOldest makes room for new producers. It goes by offsets alone, so that every replica and every replay of the
+// log forgets the same ones. Producers with an open transaction stay.
+func (p *producers) forgetOldest() {
+	byAge := make([]int64, 0, len(p.entries))
+	for id, e := range p.entries {
+		if e.txnFirstOffset == none {
+			byAge = append(byAge, id)
+		}
+	}
+	slices.SortFunc(byAge, func(a, b int64) int {
+		return cmp.Or(cmp.Compare(p.entries[a].lastOffset(), p.entries[b].lastOffset()), cmp.Compare(a, b))
+	})
+	for _, id := range byAge[:min(forgottenAtOnce, len(byAge))] {
+		delete(p.entries, id)
+	}
+	p.cut = true
 }
 
 // ids lists the producers in ascending order.

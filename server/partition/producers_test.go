@@ -221,15 +221,24 @@ func TestExpiry(t *testing.T) {
 	require.Equal(t, []int64{2, 3}, p.ids(), "a producer with an open transaction is never forgotten")
 }
 
+// The longest silent producers make room for new ones, by the order of the log.
 func TestProducersAreBounded(t *testing.T) {
 	p := &producers{entries: make(map[int64]*producer, maxProducers)}
 	for id := range int64(maxProducers) {
-		p.entries[id] = &producer{txnFirstOffset: none}
+		p.apply(data(id, 0, 0, 1, id), 0)
 	}
-	_, err := p.check(data(maxProducers, 0, 0, 1, 0), false)
-	require.ErrorIs(t, err, errTooManyProducers)
-	_, err = p.check(data(5, 0, 0, 1, 0), false)
-	require.NoError(t, err, "a producer that is remembered goes on")
+	open := data(0, 0, 1, 1, maxProducers)
+	open.transactional = true
+	p.apply(open, 0)
+	p.apply(data(1, 0, 1, 1, maxProducers+1), 0)
+	require.Len(t, p.entries, maxProducers)
+	p.apply(data(maxProducers, 0, 0, 1, maxProducers+2), 0)
+	require.Len(t, p.entries, maxProducers-forgottenAtOnce+1)
+	require.NotNil(t, p.entries[0], "an open transaction is not forgotten")
+	require.NotNil(t, p.entries[1], "it wrote again")
+	require.Nil(t, p.entries[2])
+	require.Nil(t, p.entries[forgottenAtOnce+1])
+	require.NotNil(t, p.entries[forgottenAtOnce+2])
 }
 
 // A state kept up from a snapshot on answers like the state it was taken from, except that repeats
