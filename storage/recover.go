@@ -70,7 +70,11 @@ func (l *Log) removeLost(lost segmentList) error {
 // settleRecovered sets the log's offsets to what recovery found. The recovery point stays: the
 // indexes past it are in memory.
 func (l *Log) settleRecovered(list segmentList, end int64) {
-	l.tellLost(list[0].base, end)
+	if hw := l.hw.Load(); hw > end {
+		l.dir.logger.Warn("log ends below its high watermark: records that were read or acknowledged are gone",
+			"topic", l.name.Topic, "partition", l.name.Partition, "offset", end,
+			"err", fmt.Errorf("the high watermark was %d", hw))
+	}
 	start := max(l.start.Load(), list[0].base)
 	point := min(l.point.Load(), end)
 	l.start.Store(start)
@@ -97,20 +101,6 @@ func (l *Log) settleRecovered(list segmentList, end int64) {
 	}
 	l.names++
 	l.newFolder = true
-}
-
-// tellLost tells the operator when the log is shorter than clients have seen it. Unless the log was not synced as it
-// was acknowledged, that is damage.
-func (l *Log) tellLost(base, end int64) {
-	logger := l.dir.logger.With("topic", l.name.Topic, "partition", l.name.Partition)
-	if start := l.start.Load(); base > start {
-		logger.Warn("log begins above its log start offset: records are gone", "offset", base,
-			"err", fmt.Errorf("the log start offset was %d", start))
-	}
-	if hw := l.hw.Load(); hw > end {
-		logger.Warn("log ends below its high watermark: records that were read or acknowledged are gone",
-			"offset", end, "err", fmt.Errorf("the high watermark was %d", hw))
-	}
 }
 
 // recovery checks the segments past the recovery point.
