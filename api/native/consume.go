@@ -35,7 +35,8 @@ const (
 	idleScratches = 64
 	keptExpanded  = 2 << 20 // a scratch whose buffers grew beyond these is not kept
 	keptHeaders   = 4096
-	startTries    = 4 // of a read whose start keeps being removed
+	longNext      = 4 << 10 // many clients read no more than 16 KiB of headers
+	startTries    = 4       // of a read whose start keeps being removed
 )
 
 // consumer serves reads of topics: pages in several forms, and live streams. It owns the live streams; close ends
@@ -133,6 +134,12 @@ func (k *consumer) read(w http.ResponseWriter, r *http.Request, partition int32)
 			return err
 		}
 	}
+	if api.IsHead(r) {
+		q.wait = 0
+	}
+	if form != typeEvents {
+		vary(w.Header())
+	}
 	if q.wait > 0 && form != typeEvents {
 		done, err := k.edge.OpenStream()
 		if err != nil {
@@ -160,7 +167,6 @@ func (k *consumer) answer(w http.ResponseWriter, r *http.Request, t target, q *r
 	if t.form == typeEvents {
 		return k.tail(w, r, t.topic, t.partition, q)
 	}
-	w.Header()["Vary"] = []string{"Accept"}
 	if t.form == typeBatches {
 		return k.readBatches(w, r, t.topic, t.partition, q)
 	}
@@ -175,6 +181,9 @@ func (q *readQuery) startMoved(err error) bool {
 	return err != nil && q.origin.kind != originOffset && q.origin.kind != originPosition &&
 		errors.Is(err, kerr.OffsetOutOfRange)
 }
+
+// vary tells caches that the form of an answer depends on what was asked for.
+func vary(h http.Header) { h["Vary"] = append(h["Vary"], "Accept") }
 
 // readPage answers with one page of records in a form of JSON.
 func (k *consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (err error) {
@@ -249,7 +258,7 @@ func (p *page) end(s *scratch) {
 	p.next = string(s.text)
 	switch p.form {
 	case typeCloudBatch:
-		p.out.buf = append(p.out.buf, ']')
+		p.out.buf = append(p.out.buf, ']', '\n')
 	case typeJSON:
 		b := append(p.out.buf, `],"next":"`...)
 		b = append(b, p.next...)
@@ -266,15 +275,17 @@ func (p *page) end(s *scratch) {
 			b = append(b, `":`...)
 			b = strconv.AppendInt(b, p.places[i].highWatermark, 10)
 		}
-		p.out.buf = append(b, '}', '}')
+		p.out.buf = append(b, '}', '}', '\n')
 	}
 }
 
 // writePage sends the page. Once it writes, its error is nil: a client that has gone needs no answer.
 func (k *consumer) writePage(w http.ResponseWriter, r *http.Request, p *page) error {
 	h := w.Header()
-	h["Next"] = []string{p.next}
-	h["Link"] = []string{nextLink(r, p.next)}
+	if p.form != typeJSON || len(p.next) <= longNext { // there it is in the body too
+		h["Next"] = []string{p.next}
+		h["Link"] = []string{nextLink(r, p.next)}
+	}
 	if len(p.places) == 1 {
 		setPlaceHeaders(h, &p.places[0])
 	}

@@ -37,10 +37,10 @@ func (k *consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 	}
 	from := at.next
 	if batches, at.next, err = wholeBatches(batches, from, q.maxRecords); err != nil {
-		return unreadable(topic, *at, err)
+		return unreadable(topic, *at, err, at.position(topic))
 	}
 	h := w.Header()
-	next := position{partition: partition, offsets: []int64{at.next}, tag: topicTag(topic.ID)}.String()
+	next := at.position(topic)(at.next).String()
 	h["Next"] = []string{next}
 	h["Link"] = []string{nextLink(r, next)}
 	setPlaceHeaders(h, at)
@@ -54,6 +54,13 @@ func (k *consumer) readBatches(w http.ResponseWriter, r *http.Request, topic *cl
 		h["Cache-Control"] = []string{"no-store"}
 	}
 	return k.writeBody(w, typeBatches, batches)
+}
+
+// position gives written positions in the one partition.
+func (p *place) position(t *client.Topic) func(offset int64) position {
+	return func(offset int64) position {
+		return position{partition: p.partition, offsets: []int64{offset}, tag: topicTag(t.ID)}
+	}
 }
 
 // fetchBatches fetches once, or waits until there is something, the wait is over or the server stops.
@@ -75,6 +82,9 @@ func (k *consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 		f := &results[0]
 		if errors.Is(f.Err, kerr.OffsetOutOfRange) {
 			return nil, outOfRange(ctx, k.client, topic, *at, f.Err)
+		}
+		if isDamage(f.Err) {
+			return nil, unreadable(topic, *at, f.Err, at.position(topic))
 		}
 		if f.Err != nil {
 			return nil, f.Err

@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -53,7 +54,8 @@ func placesOf(t *client.Topic, partition int32) []place {
 func setPosition(places []place, t *client.Topic, partition int32, p position) (missing []place, err error) {
 	if tag := topicTag(t.ID); p.tag != "" && tag != "" && p.tag != tag {
 		return nil, api.Refuse(api.KafkaFault(kerr.UnknownTopicID), "the position %.60s is of a topic %s that is no "+
-			"longer there: it was deleted, and this one was created later", p, t.Name).With("topic", t.Name)
+			"longer there: it was deleted, and this one was created later; drop from and start with offset=earliest",
+			p, t.Name).With("topic", t.Name)
 	}
 	if p.partition != allPartitions {
 		if len(places) != 1 || places[0].partition != p.partition {
@@ -98,6 +100,10 @@ func lookUpTime(ctx context.Context, c *client.Client, t *client.Topic, places [
 	}
 	var late []int
 	for i := range results {
+		if isDamage(results[i].Err) {
+			return api.Refuse(api.DamagedBatch, "the search for a time met a damaged batch of %s-%d; read by offset there",
+				t.Name, places[i].partition).With("topic", t.Name).With("partition", places[i].partition)
+		}
 		if results[i].Err != nil {
 			return results[i].Err
 		}
@@ -143,10 +149,31 @@ func outOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place
 	return e.With("offset", at.next).With("log_start_offset", start).With("high_watermark", end)
 }
 
-// unreadable says that a stored batch cannot be read, and how to go past it.
-func unreadable(t *client.Topic, at place, cause error) error {
-	e := api.Refuse(api.Internal, "the batch of %s-%d at offset %d cannot be read: %v. Records after it can be read "+
-		"from a greater offset", t.Name, at.partition, at.next, cause)
+// unreadable says that a stored batch cannot be read, and where to read on. next gives the reader's position once its
+// place in the partition is set to an offset.
+func unreadable(t *client.Topic, at place, cause error, next func(offset int64) position) error {
+	why, resume := "its checksum or its length does not fit its bytes", int64(-1)
+	var (
+		kafka *client.KafkaError
+		batch *scanError
+	)
+	switch {
+	case errors.As(cause, &kafka):
+		resume = kafka.ResumeOffset
+	case errors.As(cause, &batch):
+		why, resume = batch.err.Error(), batch.next
+	default:
+		why = cause.Error()
+	}
+	e := api.Refuse(api.DamagedBatch, "the batch of %s-%d at offset %d is damaged: %s", t.Name, at.partition, at.next, why)
 	e.Cause = cause
-	return e.With("topic", t.Name).With("partition", at.partition).With("offset", at.next).Overrule(api.Failed)
+	e.With("topic", t.Name).With("partition", at.partition).With("offset", at.next)
+	if resume <= at.next {
+		e.Detail += "; where it ends is not known"
+		return e
+	}
+	return e.With("resume_offset", resume).With("next", next(resume).String())
 }
+
+// isDamage says whether the cluster met a damaged batch.
+func isDamage(err error) bool { return errors.Is(err, kerr.CorruptMessage) }

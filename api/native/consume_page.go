@@ -79,9 +79,12 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 	for fetches := 1; ; fetches++ {
 		wait := time.Duration(0)
 		if p.records == 0 && p.query.wait > 0 {
-			wait = untilDeadline(deadline)
+			wait = min(untilDeadline(deadline), sweepEvery)
 		}
 		moved, err := p.fetch(ctx, c, s, wait)
+		if err == nil && !moved && wait == sweepEvery {
+			p.grow(ctx, c)
+		}
 		switch {
 		case err != nil && wait > 0 && ctx.Err() != nil:
 			return nil // the server stops: the wait is over
@@ -91,6 +94,24 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 			return nil
 		}
 	}
+}
+
+// grow takes in the partitions that the topic has got since the read began, from their starts. What it cannot learn
+// now it may later, and what is wrong is for the next fetch to say.
+func (p *page) grow(ctx context.Context, c *client.Client) {
+	if p.partition != allPartitions {
+		return
+	}
+	t, err := c.Topic(ctx, p.topic.Name, client.Refuse)
+	if err != nil || t.ID != p.topic.ID || len(t.Partitions) <= len(p.places) {
+		return
+	}
+	more := placesOf(t, allPartitions)[len(p.places):]
+	if lookUp(ctx, c, t, more, client.Earliest, p.query.isolation) != nil {
+		return
+	}
+	p.topic, p.places = t, append(p.places, more...)
+	p.hash = p.identity()
 }
 
 // untilDeadline is how long to wait, in whole milliseconds as the cluster counts them; 0 when the time is over.
@@ -130,6 +151,9 @@ func (p *page) fetch(ctx context.Context, c *client.Client, s *scanner, wait tim
 		at := p.placeOf(results[i].Partition)
 		before := at.next
 		fault := results[i].Err
+		if isDamage(fault) {
+			fault = p.unreadable(at, fault)
+		}
 		if fault == nil {
 			at.saw(&results[i], p.query.isolation)
 			if p.full {
@@ -158,9 +182,21 @@ func (p *page) take(s *scanner, at *place, r *client.FetchResult) error {
 	p.hash = hashBatches(p.hash, r.Batches, at.next)
 	if err != nil {
 		p.full = p.records > 0
-		return unreadable(p.topic, *at, err)
+		return p.unreadable(at, err)
 	}
 	return nil
+}
+
+func (p *page) unreadable(at *place, cause error) error {
+	return unreadable(p.topic, *at, cause, func(offset int64) position {
+		pos := p.position()
+		i := 0
+		if len(pos.offsets) > 1 {
+			i = int(at.partition)
+		}
+		pos.offsets[i] = offset
+		return pos
+	})
 }
 
 // add takes in one record, unless the page is full.

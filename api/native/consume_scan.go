@@ -15,6 +15,16 @@ const (
 	expanders        = 8
 )
 
+// scanError says that a batch cannot be read, and at which offset the one behind it begins.
+type scanError struct {
+	next int64
+	err  error
+}
+
+func (e *scanError) Error() string { return e.err.Error() }
+
+func (e *scanError) Unwrap() error { return e.err }
+
 // scanner hands out the records of fetched batches. It is the one place that knows which records of a batch a
 // reader gets: those at or above the offset asked for, of no control batch and of no aborted transaction.
 // It is not safe for concurrent use.
@@ -94,11 +104,13 @@ func (c *scanner) batch(b record.Batch, s segment, from int64, take func(*record
 		}
 		next = c.record.Offset + 1
 	}
-	err := c.reader.Err()
-	if err == nil && s.watch != nil && from <= b.BaseOffset() {
+	if err := c.reader.Err(); err != nil {
+		return next, false, &scanError{b.NextOffset(), err}
+	}
+	if s.watch != nil && from <= b.BaseOffset() {
 		s.watch.end()
 	}
-	return next, false, err
+	return next, false, nil
 }
 
 // isData says whether a batch has records for readers, and keeps track of aborted transactions.

@@ -46,7 +46,7 @@ func testReadPage(t *testing.T, e *reads) {
 		`{"partition":0,"offset":3,` + stamp + `,"key_base64":"/g==","value":null}`,
 		`{"partition":0,"offset":4,` + stamp + `,"key_text":"","value_text":"null"}],"next":"` + r.header.Get("Next") +
 			`","high_watermarks":{"0":5}}`,
-	}, ","), r.body)
+	}, ",")+"\n", r.body)
 	require.True(t, strings.HasPrefix(r.header.Get("Next"), "5~"))
 	require.Equal(t, `</v1/topics/t/records?from=`+r.header.Get("Next")+`>; rel="next"`, r.header.Get("Link"))
 }
@@ -369,7 +369,7 @@ func testReadCloudEvents(t *testing.T, e *reads) {
 		wrap("5", `,"datacontenttype":"application/octet-stream","data_base64":"`+
 			base64.StdEncoding.EncodeToString([]byte{0xff})+`"`),
 		wrap("6", ""),
-	}, ",")+"]", r.body)
+	}, ",")+"]\n", r.body)
 }
 
 func TestReadCompressed(t *testing.T) {

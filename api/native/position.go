@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// Bounds of a written position. The longest that this server writes is that of a topic of 1,000 partitions,
-// 20 KB; a header of 64 KiB holds it.
+// Bounds of a written position. That of a topic with 10,000 partitions of up to 2^30 records each has 60,006 bytes;
+// a URI and a header have room for it.
 const (
-	maxPositionBytes      = 32 << 10
+	maxPositionBytes      = 60 << 10
 	maxPositionPartitions = 10_000
 	topicTagBytes         = 3
+	decimalPartitions     = 100 // more are written packed
 )
 
 // allPartitions stands for the partition of a read that covers the whole topic.
@@ -23,19 +24,58 @@ const allPartitions int32 = -1
 // A position says where a reader is in a topic. It is what `next`, the header Next and the id of a server-sent
 // event hold, and what `from` and Last-Event-ID take. Written, it is
 //
-//	position  = offsets / one
+//	position  = offsets / packed / one
 //	offsets   = offset *( "," offset ) [ "~" tag ]    ; of every partition, partition 0 first
+//	packed    = "." 1*digits [ "~" tag ]              ; the same, as this server writes it for more than 100
 //	one       = partition ":" offset [ "~" tag ]      ; of one partition
 //	tag       = 4base64url                            ; of the topic's id
 //
 // with decimal numbers that have neither sign nor leading zeros, so that equal positions are written alike.
-// An offset is that of the next record to read. The tag tells the topic from one that was deleted and created
-// anew under its name; one written by hand may leave it out. A partition beyond the last that is listed was
-// added later and is read from its start.
+// A packed offset is a run of base64url digits, each with five bits of it, the lowest first; the sixth bit
+// of all but the last is set. An offset is that of the next record to read. The tag tells the topic from one
+// that was deleted and created anew under its name; one written by hand may leave it out. A partition beyond
+// the last that is listed was added later and is read from its start.
 type position struct {
 	partition int32   // the only partition, or allPartitions
 	offsets   []int64 // by partition, or of the one
 	tag       string  // empty: not known
+	decimal   bool    // more than 100 that are not packed: somebody else wrote it
+	packed    bool    // at most 100 that are packed, likewise
+}
+
+// isPacked says how the offsets are written.
+func (p *position) isPacked() bool {
+	if p.partition == allPartitions && len(p.offsets) > decimalPartitions {
+		return !p.decimal
+	}
+	return p.packed
+}
+
+const packedDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+// appendPacked writes one packed offset.
+func appendPacked(dst []byte, offset int64) []byte {
+	for ; offset >= 32; offset >>= 5 {
+		dst = append(dst, packedDigits[offset&31|32])
+	}
+	return append(dst, packedDigits[offset])
+}
+
+// cutPacked reads the packed offset that s begins with; ok is false if it does not begin with one in its one form.
+func cutPacked(s string) (offset int64, rest string, ok bool) {
+	for shift := 0; s != "" && shift < 65; shift += 5 {
+		d := int64(strings.IndexByte(packedDigits, s[0]))
+		s = s[1:]
+		bits := d & 31
+		if d < 0 || shift == 60 && bits > 7 { // beyond 2^63
+			return 0, s, false
+		}
+		offset |= bits << shift
+		if d < 32 {
+			return offset, s, bits > 0 || shift == 0
+		}
+	}
+	return 0, s, false
 }
 
 // topicTag abbreviates a topic's id; it is empty when the cluster gives topics none.
@@ -52,11 +92,18 @@ func (p position) append(dst []byte) []byte {
 		dst = strconv.AppendInt(dst, int64(p.partition), 10)
 		dst = append(dst, ':')
 	}
-	for i, o := range p.offsets {
-		if i > 0 {
-			dst = append(dst, ',')
+	if p.isPacked() {
+		dst = append(dst, '.')
+		for _, o := range p.offsets {
+			dst = appendPacked(dst, o)
 		}
-		dst = strconv.AppendInt(dst, o, 10)
+	} else {
+		for i, o := range p.offsets {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendInt(dst, o, 10)
+		}
 	}
 	if p.tag != "" {
 		dst = append(dst, '~')
@@ -84,6 +131,10 @@ func parsePosition(s string) (position, error) {
 		}
 		p.tag = tag
 	}
+	if packed, ok := strings.CutPrefix(rest, "."); ok {
+		err := p.unpack(packed)
+		return p, err
+	}
 	if number, offset, ok := strings.Cut(rest, ":"); ok {
 		n, err := parseDecimal(number)
 		if err != nil || n > math.MaxInt32 {
@@ -103,7 +154,24 @@ func parsePosition(s string) (position, error) {
 		}
 		p.offsets = append(p.offsets, o)
 	}
+	p.decimal = count > decimalPartitions
 	return p, nil
+}
+
+// unpack reads packed offsets.
+func (p *position) unpack(packed string) error {
+	for packed != "" {
+		o, rest, ok := cutPacked(packed)
+		if !ok {
+			return fmt.Errorf("%w: bad packed offset %.20q", errPosition, packed)
+		}
+		p.offsets, packed = append(p.offsets, o), rest
+	}
+	if n := len(p.offsets); n == 0 || n > maxPositionPartitions {
+		return fmt.Errorf("%w: %d offsets", errPosition, n)
+	}
+	p.packed = len(p.offsets) <= decimalPartitions
+	return nil
 }
 
 // parseDecimal reads a number from 0 to 2^63-1 in its one canonical form.

@@ -21,6 +21,9 @@ func TestPositionText(t *testing.T) {
 		"0:0":                 {partition: 0, offsets: []int64{0}},
 		"9223372036854775807": {partition: allPartitions, offsets: []int64{math.MaxInt64}},
 		"2147483647:9":        {partition: math.MaxInt32, offsets: []int64{9}},
+		".A":                  {partition: allPartitions, offsets: []int64{0}, packed: true},
+		".fgBiB~-__-":         {partition: allPartitions, offsets: []int64{31, 32, 34}, tag: tag, packed: true},
+		".____________H":      {partition: allPartitions, offsets: []int64{math.MaxInt64}, packed: true},
 	} {
 		require.Equal(t, text, p.String())
 		got, err := parsePosition(text)
@@ -33,7 +36,9 @@ func TestPositionRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "-1", "+1", "01", "1,", ",1", "1,,2", "1 ", " 1", "1.0", "1e3", "9223372036854775808", "1:", ":1",
 		"1:2,3", "1:2:3", "-1:2", "2147483648:1", "01:1", "1~", "1~abc", "1~abcde", "1~ab+/", "1~AAA\n", "1~AAA=", "~AAAA",
-		"1~AAAA~AAAA", "0x1", "１", strings.Repeat("1,", maxPositionPartitions) + "1", strings.Repeat("9", maxPositionBytes+1),
+		"1~AAAA~AAAA", ".", ".~AAAA", ".,", ".1,2", "1:.A", ".gA", ".AgA",
+		".______________", ".____________I", "..A", ".A=", ".g", "." + strings.Repeat("A", maxPositionPartitions+1),
+		"0x1", "１", strings.Repeat("1,", maxPositionPartitions) + "1", strings.Repeat("9", maxPositionBytes+1),
 	} {
 		_, err := parsePosition(text)
 		require.ErrorIs(t, err, errPosition, "%.40q", text)
@@ -42,8 +47,30 @@ func TestPositionRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The positions of topics with very many partitions are short enough to be sent back.
+func TestPositionOfManyPartitions(t *testing.T) {
+	for n, most := range map[int]int{100: 1104, 101: 712, 1000: 7006, maxPositionPartitions: 60_006} {
+		p := position{partition: allPartitions, tag: "AAAA"}
+		for i := range n {
+			p.offsets = append(p.offsets, 1<<30-1-int64(i))
+		}
+		text := p.String()
+		require.LessOrEqual(t, len(text), most, "%d partitions", n)
+		got, err := parsePosition(text)
+		require.NoError(t, err)
+		require.Equal(t, p, got)
+	}
+	byHand := strings.Repeat("7,", 500) + "7"
+	p, err := parsePosition(byHand)
+	require.NoError(t, err)
+	require.Len(t, p.offsets, 501)
+}
+
 func FuzzPosition(f *testing.F) {
-	for _, s := range []string{"0", "1200,880~-__-", "3:7~AAAA", "1,,2", "~", "9223372036854775808"} {
+	for _, s := range []string{
+		".fgBiB~-__-", strings.Repeat("1,", 101) + "1", "0", "1200,880~-__-", "3:7~AAAA", "1,,2", "~",
+		"9223372036854775808",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

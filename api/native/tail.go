@@ -152,6 +152,11 @@ func (k *consumer) tail(w http.ResponseWriter, r *http.Request, topic *client.To
 	if q.origin.kind == originUnset {
 		q.origin.kind = originLatest
 	}
+	if api.IsHead(r) {
+		setStreamHead(w.Header())
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
 	done, err := k.edge.OpenStream()
 	if err != nil {
 		return err

@@ -61,6 +61,7 @@ type eventWriter struct {
 	after [][]int64 // offsets behind each of frames
 
 	before, behind []byte // what goes around the offset that the event in hand moves
+	packed         bool   // how offsets are written
 }
 
 // newEventWriter makes a writer for a hub's topic that goes on from offsets, of which there shall be at least count.
@@ -71,6 +72,7 @@ func newEventWriter(h *hub, topic *client.Topic, offsets []int64, count int) *ev
 		offsets: make([]int64, max(len(offsets), count)),
 	}
 	copy(e.offsets, offsets)
+	e.packed = (&position{partition: h.key.partition, offsets: e.offsets}).isPacked()
 	return e
 }
 
@@ -95,6 +97,16 @@ func (e *eventWriter) write(s *scanner, i int, f *client.FetchResult, bound int6
 	return err
 }
 
+// unreadable says that the batch of the partition at index i cannot be read from where the writer stands.
+func (e *eventWriter) unreadable(i int, partition int32, cause error) error {
+	at := place{partition: partition, next: e.offsets[i]}
+	return unreadable(e.watch.topic, at, cause, func(offset int64) position {
+		p := position{partition: e.key.partition, offsets: slices.Clone(e.offsets), tag: e.tag}
+		p.offsets[i] = offset
+		return p
+	})
+}
+
 // surround prepares the parts of a written position that stay the same while only offset i moves.
 func (e *eventWriter) surround(i int) {
 	e.before, e.behind = append(e.before[:0], "id: "...), e.behind[:0]
@@ -102,19 +114,33 @@ func (e *eventWriter) surround(i int) {
 		e.before = strconv.AppendInt(e.before, int64(e.key.partition), 10)
 		e.before = append(e.before, ':')
 	}
+	if e.packed {
+		e.before = append(e.before, '.')
+	}
 	for _, o := range e.offsets[:i] {
-		e.before = strconv.AppendInt(e.before, o, 10)
-		e.before = append(e.before, ',')
+		e.before = e.appendOffset(e.before, o)
+		if !e.packed {
+			e.before = append(e.before, ',')
+		}
 	}
 	for _, o := range e.offsets[i+1:] {
-		e.behind = append(e.behind, ',')
-		e.behind = strconv.AppendInt(e.behind, o, 10)
+		if !e.packed {
+			e.behind = append(e.behind, ',')
+		}
+		e.behind = e.appendOffset(e.behind, o)
 	}
 	if e.tag != "" {
 		e.behind = append(e.behind, '~')
 		e.behind = append(e.behind, e.tag...)
 	}
 	e.behind = append(e.behind, "\ndata: "...)
+}
+
+func (e *eventWriter) appendOffset(dst []byte, offset int64) []byte {
+	if e.packed {
+		return appendPacked(dst, offset)
+	}
+	return strconv.AppendInt(dst, offset, 10)
 }
 
 func (e *eventWriter) event(partition int32, r *record.Record) {
@@ -124,7 +150,7 @@ func (e *eventWriter) event(partition int32, r *record.Record) {
 	}
 	start := len(e.open)
 	b := append(e.open, e.before...)
-	b = strconv.AppendInt(b, r.Offset+1, 10)
+	b = e.appendOffset(b, r.Offset+1)
 	b = append(b, e.behind...)
 	b = e.json.append(b, partition, r)
 	e.open = append(b, '\n', '\n')

@@ -220,13 +220,17 @@ func (h *hub) fetch() error {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
 			lost := place{partition: f.Partition, next: e.offsets[at]}
 			return outOfRange(h.ctx, k.client, h.topic, lost, f.Err)
-		case f.Err != nil:
+		case f.Err != nil && !isDamage(f.Err):
 			fault = f.Err
 			continue
 		}
-		if err := e.write(&scratch.scanner, at, f, forever); err != nil {
+		err := f.Err
+		if err == nil {
+			err = e.write(&scratch.scanner, at, f, forever)
+		}
+		if err != nil {
 			h.publish(e)
-			return unreadable(h.topic, place{partition: f.Partition, next: e.offsets[at]}, err)
+			return e.unreadable(at, f.Partition, err)
 		}
 	}
 	h.publish(e)

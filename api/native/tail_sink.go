@@ -22,10 +22,7 @@ type sink interface {
 // whose buffers and goroutine it then does without; all others are written to through net/http.
 func openSink(w http.ResponseWriter, r *http.Request, now time.Time) (sink, error) {
 	h := w.Header()
-	h.Set("Content-Type", typeEvents)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no")
-	h.Set("Vary", "Accept")
+	setStreamHead(h)
 	rc := http.NewResponseController(w)
 	if r.ProtoAtLeast(1, 1) && r.ProtoMajor == 1 && r.TLS == nil {
 		conn, _, err := rc.Hijack()
@@ -41,6 +38,13 @@ func openSink(w http.ResponseWriter, r *http.Request, now time.Time) (sink, erro
 		return nil, err
 	}
 	return &responseSink{w, rc}, nil
+}
+
+func setStreamHead(h http.Header) {
+	h.Set("Content-Type", typeEvents)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	vary(h)
 }
 
 // responseSink writes through net/http. It belongs to the goroutine of the request's handler.

@@ -204,11 +204,13 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
 			return nil, goOn, outOfRange(h.ctx, k.client, s.topic, place{partition: f.Partition, next: from}, f.Err)
+		case isDamage(f.Err):
+			fault = e.unreadable(at, f.Partition, f.Err)
 		case f.Err != nil:
 			fault = f.Err
 		case from < bound:
 			if err := e.write(&scratch.scanner, at, f, bound); err != nil {
-				fault = unreadable(s.topic, place{partition: f.Partition, next: e.offsets[at]}, err)
+				fault = e.unreadable(at, f.Partition, err)
 			}
 		}
 	}
@@ -274,6 +276,6 @@ func farewell(err error) frame {
 		return sealFrame(b)
 	}
 	b = append(b, "event: error\ndata: "...)
-	b = api.AppendProblem(b, api.FromError(err))
+	b = api.AppendProblem(b, api.ForRead(err))
 	return sealFrame(append(b, '\n', '\n'))
 }
