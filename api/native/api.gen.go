@@ -19,6 +19,7 @@ import (
 // Defines values for Outcome.
 const (
 	Failed  Outcome = "failed"
+	Partial Outcome = "partial"
 	Unknown Outcome = "unknown"
 )
 
@@ -26,6 +27,8 @@ const (
 func (e Outcome) Valid() bool {
 	switch e {
 	case Failed:
+		return true
+	case Partial:
 		return true
 	case Unknown:
 		return true
@@ -39,7 +42,8 @@ type BatchError struct {
 	Detail    string `json:"detail"`
 	ErrorCode int32  `json:"error_code"`
 
-	// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
+	// Outcome `failed`: nothing was done. `partial`: a part was done and a part was not, and the answer says which. `unknown`:
+	// the request may or may not have taken effect.
 	Outcome Outcome `json:"outcome"`
 
 	// Records The records that are at fault.
@@ -52,7 +56,9 @@ type BatchError struct {
 type BatchFate struct {
 	// BaseOffset The first record's offset if they were stored.
 	BaseOffset *int64 `json:"base_offset,omitempty"`
-	Count      int32  `json:"count"`
+
+	// Count As in an answer without failures.
+	Count *int32 `json:"count"`
 
 	// Error Why a partition's records were not stored, or may not have been.
 	Error     *BatchError `json:"error,omitempty"`
@@ -74,7 +80,8 @@ type ErrorEntry struct {
 	KafkaCode *int32 `json:"kafka_code,omitempty"`
 	Name      string `json:"name"`
 
-	// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
+	// Outcome `failed`: nothing was done. `partial`: a part was done and a part was not, and the answer says which. `unknown`:
+	// the request may or may not have taken effect.
 	Outcome   Outcome `json:"outcome"`
 	Retryable bool    `json:"retryable"`
 
@@ -110,7 +117,8 @@ type NewTopic struct {
 	ReplicationFactor *int32 `json:"replication_factor,omitempty"`
 }
 
-// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
+// Outcome `failed`: nothing was done. `partial`: a part was done and a part was not, and the answer says which. `unknown`:
+// the request may or may not have taken effect.
 type Outcome string
 
 // PartitionDeletion defines model for PartitionDeletion.
@@ -161,7 +169,8 @@ type Problem struct {
 	// Offsets What became of each partition's records, where not all were stored.
 	Offsets []BatchFate `json:"offsets,omitempty"`
 
-	// Outcome `failed`: nothing was done. `unknown`: the request may or may not have taken effect.
+	// Outcome `failed`: nothing was done. `partial`: a part was done and a part was not, and the answer says which. `unknown`:
+	// the request may or may not have taken effect.
 	Outcome Outcome `json:"outcome"`
 
 	// Partition The partition that the fault is about.
@@ -194,8 +203,11 @@ type RecordDeletion struct {
 type RecordError struct {
 	Detail string `json:"detail"`
 
-	// Index The record's place among the partition's, from 0.
+	// Index The record's place in the request, from 0.
 	Index int32 `json:"index"`
+
+	// Line The record's line in a body of lines, from 1.
+	Line *int32 `json:"line,omitempty"`
 }
 
 // TopicChange defines model for TopicChange.

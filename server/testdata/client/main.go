@@ -12,6 +12,14 @@ import (
 	"millrace/server/testdata/client/sdk"
 )
 
+// What programs give, as values of Go's own types.
+var (
+	_ sdk.ProduceRecordsApplicationVndMillraceRecordsPlusJSONRequestBody = []sdk.Record{}
+	_ sdk.ProduceRecordsApplicationCloudeventsBatchPlusJSONRequestBody   = []sdk.CloudEvent{}
+	_ sdk.ProduceRecordsJSONRequestBody                                  = []byte(`{}`)
+	_ sdk.ProduceRecordsApplicationVndMillraceRecordsPlusJSONRequestBody = sdk.RecordsBody{}
+)
+
 func main() {
 	if err := run(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

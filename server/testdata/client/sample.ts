@@ -36,6 +36,8 @@ export async function tour(cluster: string): Promise<string[]> {
   const made: Answer<CreateTopic, 201> = await call("POST", "/v1/topics", wanted);
   const record: Body<Produce> = { order: 1, total: "12.50" };
   const stored: Answer<Produce, 200> = await call("POST", `/v1/topics/${made.name}/records`, record);
+  const full: components["schemas"]["RecordsBody"] = [{ key_text: "a", value: [1], headers: [{ name: "h", value: "v" }] }];
+  console.log(full.length);
   for (const o of stored.offsets) {
     const offset: number | null = o.base_offset;
     console.log(o.partition, offset, o.duplicate ?? false);
