@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,13 @@ type Config struct {
 	// Limits bounds what requests may cost. Zero values take the defaults.
 	Limits api.Limits
 
+	// Origins are the web origins whose pages may use the API, such as https://dash.example. Without any, a page of
+	// another origin than the node's can neither read an answer nor write.
+	Origins []string
+
+	// TrustedProxies are the peers whose X-Forwarded-Proto and X-Forwarded-Host count where answers hold links.
+	TrustedProxies []netip.Prefix
+
 	// DrainTimeout bounds how long Close waits for running requests before it cuts their connections.
 	DrainTimeout time.Duration
 
@@ -89,7 +97,7 @@ type HTTPConfig struct {
 	// IdleTimeout is how long a kept-alive connection may wait for its next request.
 	IdleTimeout time.Duration
 
-	// MaxHeaderBytes bounds a request's header block.
+	// MaxHeaderBytes bounds a request's header block, its first line included. It must have room for Limits.URIBytes.
 	MaxHeaderBytes int
 
 	// MaxStreams bounds an HTTP/2 connection's concurrent requests.
@@ -107,7 +115,7 @@ func DefaultConfig() Config {
 			MaxConnections:    20_000,
 			ReadHeaderTimeout: 10 * time.Second,
 			IdleTimeout:       120 * time.Second,
-			MaxHeaderBytes:    64 << 10,
+			MaxHeaderBytes:    160 << 10,
 			MaxStreams:        100,
 		},
 		Limits:       api.DefaultLimits(),
@@ -138,8 +146,16 @@ func (c *Config) Validate() error {
 	if c.HTTP.ReadHeaderTimeout <= 0 || c.HTTP.IdleTimeout <= 0 || c.DrainTimeout <= 0 {
 		add("timeouts must be above zero: without them a silent client stays for ever")
 	}
-	if c.HTTP.MaxHeaderBytes < 4<<10 {
-		add("max header bytes %d: must be at least 4096", c.HTTP.MaxHeaderBytes)
+	if least := c.Limits.URIBytes + 4<<10; c.HTTP.MaxHeaderBytes < least {
+		add("max header bytes %d: must be at least %d, 4096 more than a URI may have", c.HTTP.MaxHeaderBytes, least)
+	}
+	for _, origin := range c.Origins {
+		if err := api.CheckOrigin(origin); err != nil {
+			add("cors-origins: %w", err)
+		}
+	}
+	if _, err := c.advertised(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.Now == nil {
 		add("no clock: set Config.Now")
@@ -148,6 +164,40 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// advertised reads advertised.listeners: the base URLs that links in answers begin with, and under which the node is
+// known in the cluster. nil stands for the address that the node listens on.
+func (c *Config) advertised() ([]*url.URL, error) {
+	const name = "advertised.listeners"
+	var urls []*url.URL
+	for text := range strings.SplitSeq(c.Broker[name], ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Scheme+"://"+u.Host != text {
+			return nil, fmt.Errorf("%s %q: want a base URL such as http://node1.example:8082", name, text)
+		}
+		if _, err := portOf(u); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", name, text, err)
+		}
+		urls = append(urls, u)
+	}
+	return urls, nil
+}
+
+// portOf is the port that a URL leads to.
+func portOf(u *url.URL) (int32, error) {
+	switch {
+	case u.Port() != "":
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		return int32(n), err
+	case u.Scheme == "https":
+		return 443, nil
+	default:
+		return 80, nil
+	}
 }
 
 // checkListen refuses an address that other machines can reach, unless the operator has said that this is meant.

@@ -81,9 +81,13 @@ func TestConfigIsCheckedWhole(t *testing.T) {
 	require.NoError(t, cfg.Validate())
 	cfg.NodeID, cfg.DataDir, cfg.Listen = 0, "", "0.0.0.0:1"
 	cfg.HTTP = server.HTTPConfig{}
-	cfg.Broker = map[string]string{"log.sync": "sometimes"}
+	cfg.Broker = map[string]string{"log.sync": "sometimes", "advertised.listeners": "node1:8082"}
+	cfg.Origins = []string{"*"}
 	err := cfg.Validate()
-	for _, want := range []string{"node-id", "data-dir", "--insecure", "max-connections", "timeouts", "log.sync"} {
+	for _, want := range []string{
+		"node-id", "data-dir", "--insecure", "max-connections", "timeouts", "header bytes", "log.sync", "cors-origins",
+		"advertised.listeners",
+	} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = server.Open(cfg)
@@ -152,7 +156,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"NUL in a header", path + "Host: x\r\nA: b\x00c\r\n\r\n", 400},
 		{"space before a colon", path + "Host: x\r\nA : b\r\n\r\n", 400},
 		{"unknown transfer encoding", path + "Host: x\r\nTransfer-Encoding: rot13\r\n\r\n", 501},
-		{"header block too large", path + "Host: x\r\nA: " + strings.Repeat("a", 80<<10) + "\r\n\r\n", 431},
+		{"header block too large", path + "Host: x\r\nA: " + strings.Repeat("a", 180<<10) + "\r\n\r\n", 431},
 		{"no HTTP", "this is nothing like HTTP at all\r\n\r\n", 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -175,18 +175,13 @@ func (n *Node) openBroker(ctx context.Context) error {
 // register makes the node known to the cluster under its address, and the data directory known to belong to the
 // cluster.
 func (n *Node) register(ctx context.Context, ctl *controller.Controller) error {
-	host, port, err := net.SplitHostPort(n.Addr().String())
+	endpoints, err := n.endpoints()
 	if err != nil {
 		return err
 	}
-	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		return fmt.Errorf("port of %s: %w", n.Addr(), err)
-	}
 	meta, known := n.dir.Meta()
 	r := controller.Registration{
-		ClusterID: meta.ClusterID, ID: n.cfg.NodeID, PreviousEpoch: -1,
-		Endpoints: []metadata.Endpoint{{Name: "http", Host: host, Port: int32(number)}},
+		ClusterID: meta.ClusterID, ID: n.cfg.NodeID, PreviousEpoch: -1, Endpoints: endpoints,
 	}
 	chance := n.fork()
 	r.Incarnation = randomID(chance)
@@ -202,6 +197,26 @@ func (n *Node) register(ctx context.Context, ctl *controller.Controller) error {
 	return n.dir.SetMeta(storage.Meta{
 		ClusterID: n.machine.Image().ClusterID, NodeID: n.cfg.NodeID, DirectoryID: randomID(chance).String(),
 	})
+}
+
+// endpoints are the addresses under which the node is known: the advertised ones, else where it listens.
+func (n *Node) endpoints() ([]metadata.Endpoint, error) {
+	urls, err := n.cfg.advertised()
+	if err != nil {
+		return nil, err
+	}
+	if len(urls) == 0 {
+		urls = append(urls, &url.URL{Scheme: "http", Host: n.Addr().String()})
+	}
+	var out []metadata.Endpoint
+	for _, u := range urls {
+		port, err := portOf(u)
+		if err != nil {
+			return nil, fmt.Errorf("port of %s: %w", u, err)
+		}
+		out = append(out, metadata.Endpoint{Name: u.Scheme, Host: u.Hostname(), Port: port})
+	}
+	return out, nil
 }
 
 // randomID draws ids until one is fit for use; Kafka reserves a few.
@@ -261,10 +276,19 @@ func (n *Node) handler() (http.Handler, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newNodeCollector(n),
 	)
+	urls, err := n.cfg.advertised()
+	if err != nil {
+		return nil, err
+	}
+	var advertised []string
+	for _, u := range urls {
+		advertised = append(advertised, u.String())
+	}
 	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork()})
 	edge, err := api.NewEdge(api.Options{
 		Client: c, Pool: record.NewPool(warmMemory), Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
 		Registry: n.registry, Ready: n.ready,
+		AdvertisedURLs: advertised, Origins: n.cfg.Origins, TrustedProxies: n.cfg.TrustedProxies,
 		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -51,6 +52,10 @@ func nodeSettings() []setting {
 			func(s *settings, v string) error { return setBool(&s.Insecure, v) }},
 		{"max-connections", "20000", "connections open at once; more wait in the kernel's queue",
 			func(s *settings, v string) error { return setInt(&s.HTTP.MaxConnections, v) }},
+		{"cors-origins", "", "web origins whose pages may use the API, such as https://dash.example, by commas; none by default",
+			func(s *settings, v string) error { s.Origins = splitList(v); return nil }},
+		{"trusted-proxies", "", "addresses, such as 10.0.0.0/8, of proxies whose X-Forwarded-Proto and -Host count, by commas",
+			func(s *settings, v string) error { return setPrefixes(&s.TrustedProxies, v) }},
 		{"drain-timeout", "25s", "how long a stop waits for running requests",
 			func(s *settings, v string) error { return setDuration(&s.DrainTimeout, v) }},
 		{"log-level", "info", "debug, info, warn or error",
@@ -132,6 +137,32 @@ func (s *settings) readEnviron(environ []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// splitList reads a list with commas; nil for an empty one.
+func splitList(v string) (out []string) {
+	for item := range strings.SplitSeq(v, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// setPrefixes reads addresses and ranges of them.
+func setPrefixes(p *[]netip.Prefix, v string) error {
+	*p = nil
+	for _, item := range splitList(v) {
+		prefix, err := netip.ParsePrefix(item)
+		if addr, failed := netip.ParseAddr(item); failed == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return fmt.Errorf("%q is neither an address such as 10.0.0.7 nor a range such as 10.0.0.0/8", item)
+		}
+		*p = append(*p, prefix)
+	}
+	return nil
 }
 
 func setInt(p *int, v string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -90,6 +91,10 @@ func TestWrongSettingsAreRefusedWithTheirPlace(t *testing.T) {
 		{"broker setting out of range", nil, []string{"--set", "num.partitions=0"}, "num.partitions"},
 		{"set without a value", nil, []string{"--set", "num.partitions"}, "NAME=VALUE"},
 		{"misspelt variable", []string{"MILLRACE_DATADIR=/x"}, nil, "MILLRACE_DATADIR"},
+		{"any origin", nil, []string{"--cors-origins", "*"}, "name the origins"},
+		{"origin with a path", nil, []string{"--cors-origins", "https://a.example/x"}, "cors-origins"},
+		{"proxy", nil, []string{"--trusted-proxies", "10.0.0.0/8, proxy"}, `"proxy" is neither`},
+		{"advertised", nil, []string{"--set", "advertised.listeners=PLAINTEXT://a:9092"}, "advertised.listeners"},
 		{"no such file", nil, []string{"--config", "/does/not/exist.yaml"}, "config file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -104,6 +109,14 @@ func TestOpenAddressIsAllowedWhenItIsMeant(t *testing.T) {
 	require.NoError(t, err)
 	_, err = serveSettings(t, []string{"MILLRACE_INSECURE=true"}, "--listen", ":8082")
 	require.NoError(t, err)
+}
+
+func TestListsOfOriginsAndProxies(t *testing.T) {
+	file := writeFile(t, "millrace.yaml", "cors-origins: https://a.example, http://localhost:3000\n")
+	s, err := serveSettings(t, []string{"MILLRACE_TRUSTED_PROXIES=10.0.0.0/8,::1"}, "--config", file)
+	require.NoError(t, err)
+	require.Equal(t, []string{"https://a.example", "http://localhost:3000"}, s.Origins)
+	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, s.TrustedProxies)
 }
 
 func TestConfigFileNamesTheLine(t *testing.T) {

@@ -225,8 +225,9 @@ func brokerControllerKeys() []ConfigKey {
 func brokerListenerKeys() []ConfigKey {
 	text, list := kmsg.ConfigTypeString, kmsg.ConfigTypeList
 	return []ConfigKey{{
-		Name: "advertised.listeners", Type: list, NoDefault: true, Update: PerBroker,
-		Doc: "The addresses of the Kafka protocol that clients are told.",
+		Name: "advertised.listeners", Type: list, NoDefault: true, Acts: true,
+		Doc: "The base URLs under which others reach the node, such as http://node1.example:8082, one a scheme: links in " +
+			"answers begin with them. Not set, it is the host that a request names.",
 	}, {
 		Name: "listener.security.protocol.map", Type: text, NoDefault: true, Update: PerBroker,
 		Doc: "The security protocol of each listener of the Kafka protocol.",
