@@ -155,7 +155,7 @@ func (r *remote) refused(resp *http.Response) error {
 		}
 	}
 	switch {
-	case p.Outcome == "unknown":
+	case p.Outcome == "unknown", p.Outcome == "partial": // neither says that nothing was done
 		return &failure{exitUnknown, p}
 	case resp.StatusCode == http.StatusNotFound:
 		return &failure{exitNotFound, p}
