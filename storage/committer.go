@@ -58,9 +58,16 @@ func (c *committer) kick() {
 	}
 }
 
+// farAway is an interval that no process sees the end of: flush.ms is by default as long as there are
+// durations, which no sum with a time holds.
+const farAway = 100 * 365 * 24 * time.Hour
+
 // schedule puts a log into a commit at most interval from now. Times are rounded so that logs with
 // the same interval meet in the same commit.
 func (c *committer) schedule(l *Log, interval time.Duration) {
+	if interval >= farAway {
+		return
+	}
 	c.mu.Lock()
 	if l.scheduled {
 		c.mu.Unlock()

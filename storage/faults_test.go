@@ -325,3 +325,21 @@ func TestAppendsOverlapWithASlowSync(t *testing.T) {
 	require.EqualValues(t, 2, <-synced) // what was written before the sync began
 	require.EqualValues(t, 5, <-synced)
 }
+
+// Without a time for syncs there are none, also where the time is written as the longest there is.
+func TestNoSyncWithoutATimeForIt(t *testing.T) {
+	for _, interval := range []time.Duration{0, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			c := smallConfig()
+			c.SegmentBytes, c.FlushInterval = 1<<20, interval
+			d := openDir(t, newDisk(), func(o *storage.DirOptions) { o.SyncPolicy = storage.SyncNever })
+			l, err := d.CreateLog(orders, c)
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			appendBatches(t, l, 5)
+			synctest.Wait()
+			require.Zero(t, l.SyncedOffset())
+			require.Zero(t, d.Stats().Commits)
+		})
+	}
+}
