@@ -54,7 +54,7 @@ func nodeSettings() []setting {
 			func(s *settings, v string) error { return setInt(&s.HTTP.MaxConnections, v) }},
 		{"cors-origins", "", "web origins whose pages may use the API, such as https://dash.example, by commas; none by default",
 			func(s *settings, v string) error { s.Origins = splitList(v); return nil }},
-		{"trusted-proxies", "", "addresses, such as 10.0.0.0/8, of proxies whose X-Forwarded-Proto and -Host count, by commas",
+		{"trusted-proxies", "", "addresses, such as 10.0.0.0/8, of proxies whose X-Forwarded headers count, by commas",
 			func(s *settings, v string) error { return setPrefixes(&s.TrustedProxies, v) }},
 		{"drain-timeout", "25s", "how long a stop waits for running requests",
 			func(s *settings, v string) error { return setDuration(&s.DrainTimeout, v) }},

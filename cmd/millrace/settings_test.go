@@ -116,7 +116,8 @@ func TestListsOfOriginsAndProxies(t *testing.T) {
 	s, err := serveSettings(t, []string{"MILLRACE_TRUSTED_PROXIES=10.0.0.0/8,::1"}, "--config", file)
 	require.NoError(t, err)
 	require.Equal(t, []string{"https://a.example", "http://localhost:3000"}, s.Origins)
-	require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}, s.TrustedProxies)
+	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	require.Equal(t, want, s.TrustedProxies)
 }
 
 func TestConfigFileNamesTheLine(t *testing.T) {
