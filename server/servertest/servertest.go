@@ -38,6 +38,8 @@ type Node struct {
 	opts Options
 	dir  string
 	node *server.Node
+	// starts counts the lives of the node.
+	starts uint64
 	// Client is an HTTP client of its own, closed with the node.
 	Client *http.Client
 }
@@ -64,7 +66,8 @@ func (n *Node) start() {
 	cfg := server.DefaultConfig()
 	cfg.Listen = "127.0.0.1:0"
 	cfg.DataDir = n.dir
-	cfg.Rand = rand.New(rand.NewPCG(n.opts.Seed, 0))
+	cfg.Rand = rand.New(rand.NewPCG(n.opts.Seed, n.starts)) // ids that one life drew are not drawn by the next
+	n.starts++
 	cfg.Logger = slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	cfg.Fatal = func(err error) { n.t.Errorf("the node cannot go on: %v", err) }
 	if n.opts.Disk != nil {
