@@ -219,6 +219,16 @@ func ParseBool(name, value string) (bool, error) {
 	}
 }
 
+// BadEscape refuses a query of which a part is not well encoded.
+func BadEscape(part string) *Error {
+	return Refuse(InvalidParameter, "the query cannot be read: a %% in %s begins no escape such as %%20", quoted(part))
+}
+
+// BadParameter refuses a parameter whose value is not of its type. want says what would be.
+func BadParameter(name, value, want string) *Error {
+	return Refuse(InvalidParameter, "parameter %s=%s: want %s", name, quoted(value), want)
+}
+
 // quoted shows a client's own text in a message, cut when it is long.
 func quoted(s string) string {
 	const most = 64

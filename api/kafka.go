@@ -40,8 +40,8 @@ var kafkaFaults = [...]Fault{
 	{"NOT_COORDINATOR", 16, 503, 50003, "The coordinator has moved", true, Failed,
 		"Send the request again a little later."},
 	{"INVALID_TOPIC_EXCEPTION", 17, 400, 40002, "The topic name is not allowed", false, Failed,
-		"Use 1 to 249 of letters, digits, '.', '_' and '-', but not '.' or '..' alone, and no name that differs from " +
-			"another topic's only in '.' and '_'."},
+		"Use 1 to 249 of letters, digits, '.', '_' and '-', but not '.' or '..' alone, no name that differs from " +
+			"another topic's only in '.' and '_', and none of the cluster's own."},
 	{"RECORD_LIST_TOO_LARGE", 18, 413, 413, "The batch is larger than a segment of the log", false, Failed,
 		"Send fewer records at once, or raise segment.bytes of the topic."},
 	{"NOT_ENOUGH_REPLICAS", 19, 503, 50003, "Too few replicas are in sync", true, Failed,

@@ -41,7 +41,7 @@ type CreatedTopic struct {
 
 // CreateTopic creates a topic; TOPIC_ALREADY_EXISTS and the like are *KafkaErrors.
 func (c *Client) CreateTopic(ctx context.Context, t NewTopic) (CreatedTopic, error) {
-	if err := CheckTopicName(t.Name); err != nil {
+	if err := checkNewTopicName(t.Name); err != nil {
 		return CreatedTopic{}, err
 	}
 	req := kmsg.NewPtrCreateTopicsRequest()

@@ -148,6 +148,9 @@ func (c *Client) loadTopic(ctx context.Context, name string, missing Missing) (*
 			if missing == Create {
 				err = c.explainCreation(ctx, name, err)
 			}
+			if own := checkNewTopicName(name); own != nil && missing == Create {
+				err = own
+			}
 			return nil, err
 		}
 		if err := sleep(ctx, wait); err != nil {

@@ -28,6 +28,16 @@ func CheckTopicName(name string) error {
 	return nil
 }
 
+// checkNewTopicName is CheckTopicName for a topic that is to be made. The brokers make their own when they need them.
+func checkNewTopicName(name string) error {
+	switch name {
+	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":
+		return newFault(kerr.InvalidTopicException, "topic "+name+" is the cluster's own: it makes it by itself when it "+
+			"needs it", name, -1)
+	}
+	return CheckTopicName(name)
+}
+
 func topicChar(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }

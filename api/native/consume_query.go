@@ -117,7 +117,7 @@ func queryPair(pair string) (name, value string, err error) {
 		value, err = url.QueryUnescape(value)
 	}
 	if err != nil {
-		return "", "", badQuery("the query cannot be read: %v", err)
+		return "", "", api.BadEscape(pair)
 	}
 	return name, value, nil
 }

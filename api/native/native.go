@@ -12,7 +12,9 @@ package native
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -70,7 +72,19 @@ func (s *Server) Close() { s.consumer.close() }
 
 // failParameter answers for a parameter that the generated code could not read.
 func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error) {
-	s.edge.Fail(w, r, api.Refuse(api.InvalidParameter, "%v", err))
+	refusal := api.Refuse(api.InvalidParameter, "%v", err)
+	var format *InvalidParamFormatError
+	if errors.As(err, &format) {
+		name, want := format.ParamName, "something else"
+		switch name {
+		case "internal", "validate_only":
+			want = "true or false"
+		case "limit":
+			want = "a whole number from 1 to " + strconv.Itoa(maxLimit)
+		}
+		refusal = api.BadParameter(name, r.URL.Query().Get(name), want)
+	}
+	s.edge.Fail(w, r, refusal)
 }
 
 // ListErrors lists the catalogue.

@@ -110,7 +110,7 @@ func (q *produceRequest) parseQuery(query string) error {
 		name, value, _ := strings.Cut(pair, "=")
 		value, err := url.QueryUnescape(value)
 		if err != nil {
-			return api.Refuse(api.InvalidParameter, "parameter %q is not well encoded: %v", name, err)
+			return api.BadEscape(pair)
 		}
 		if slices.Contains(seen[:n], name) {
 			return api.Refuse(api.InvalidParameter, "parameter %q is given twice", name)

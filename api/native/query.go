@@ -27,7 +27,7 @@ func knownQuery(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 func checkQuery(query string, known []string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return api.Refuse(api.InvalidParameter, "the query cannot be read: %v", err)
+		return api.BadEscape(query)
 	}
 	for name, v := range values {
 		switch {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"millrace/api"
 	"millrace/client"
@@ -253,6 +254,9 @@ func (s *Server) UpdateTopic(ctx context.Context, req UpdateTopicRequestObject) 
 	if len(req.Body.Configs.values()) == 0 && req.Body.Partitions == nil {
 		return nil, api.Refuse(api.MalformedBody, "the body names neither configs nor partitions to change")
 	}
+	if n := req.Body.Partitions; n != nil && int(*n) == len(t.Partitions) {
+		req.Body.Partitions = nil // it is so already
+	}
 	if err := s.change(ctx, t, req.Body, client.ValidateOnly); err != nil {
 		return nil, err
 	}
@@ -328,6 +332,9 @@ func (s *Server) DeleteRecords(ctx context.Context, req DeleteRecordsRequestObje
 	for i := range results {
 		r := &results[i]
 		if r.Err != nil {
+			if errors.Is(r.Err, kerr.OffsetOutOfRange) {
+				r.Err = outOfRange(ctx, s.client, t, place{partition: r.Partition, next: before[i].Offset}, r.Err)
+			}
 			failed = errors.Join(failed, r.Err)
 			e := api.FromError(r.Err)
 			outcomes = append(outcomes, partitionOutcome{Partition: r.Partition, ErrorCode: e.Fault.Code, Detail: e.Text()})

@@ -154,6 +154,7 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 		"no partitions":    {"POST", topics, `{"name":"x","partitions":0}`, 400, malformed, "at least 1"},
 		"factor":           {"POST", topics, `{"name":"x","replication_factor":40000}`, 400, malformed, "replication_factor"},
 		"illegal name":     {"POST", topics, `{"name":"a/b"}`, 400, badName, "a/b"},
+		"internal":         {"POST", topics, `{"name":"__consumer_offsets"}`, 400, badName, "the cluster's own"},
 		"dots":             {"POST", topics, `{"name":".."}`, 400, badName, ".."},
 		"change nothing":   {"PATCH", "/v1/topics/t", `{}`, 400, malformed, "neither"},
 		"unknown topic":    {"PATCH", "/v1/topics/none", `{"partitions":9}`, 404, unknown, "none"},
@@ -162,7 +163,8 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 		"delete unknown":   {"POST", remove, `{"partitions":[{"partition":5}]}`, 404, unknown, ""},
 		"delete twice":     {"POST", remove, `{"partitions":[{"partition":0},{"partition":0}]}`, 400, malformed, "twice"},
 		"delete negative":  {"POST", remove, `{"partitions":[{"partition":0,"before_offset":-2}]}`, 400, malformed, "before"},
-		"delete beyond":    {"POST", remove, `{"partitions":[{"partition":0,"before_offset":9}]}`, 416, beyond, ""},
+		"delete beyond": {"POST", remove, `{"partitions":[{"partition":0,"before_offset":9}]}`, 416, beyond,
+			"from 0 up to, but not including, 0"},
 		"unknown deletion": {"POST", remove, `{"partitions":[{"partition":0,"x":1}]}`, 422, noField, "unrecognized field"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +176,26 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 	e.t = t
 	e.problem(e.send("POST", "/v1/topics", "<x/>", "Content-Type", "text/xml"), 415, "UNSUPPORTED_MEDIA_TYPE")
 	e.problem(e.send("POST", "/v1/topics", `{"name":"`+strings.Repeat("x", 2<<20)+`"}`), 413, "BODY_TOO_LARGE")
-	e.problem(e.send("POST", "/v1/topics?validate_only=maybe", `{"name":"x"}`), 400, "INVALID_PARAMETER")
+	for query, detail := range map[string]string{
+		"validate_only=maybe": `Parameter validate_only="maybe": want true or false`, "%zz": `begins no escape`,
+		"validate_only=%zz": `begins no escape`,
+	} {
+		p := e.problem(e.send("POST", "/v1/topics?"+query, `{"name":"x"}`), 400, "INVALID_PARAMETER")
+		require.Contains(t, p["detail"], detail)
+	}
+	for query, detail := range map[string]string{
+		"internal=yes": "want true or false", "limit=x": "want a whole number from 1 to 1000", "limit=": "want a whole number",
+	} {
+		p := e.problem(e.send("GET", "/v1/topics?"+query, ""), 400, "INVALID_PARAMETER")
+		require.Contains(t, p["detail"], detail)
+		require.NotContains(t, p["detail"], "strconv")
+	}
+	for _, path := range []string{"/v1/topics/t/records?wait=%zz", "/v1/topics/t/partitions/0/records?%zz"} {
+		p := e.problem(e.send("GET", path, ""), 400, "INVALID_PARAMETER")
+		require.Contains(t, p["detail"], "begins no escape")
+	}
+	p := e.problem(e.send("POST", "/v1/topics/__consumer_offsets/records", "1"), 400, "INVALID_TOPIC_EXCEPTION")
+	require.Contains(t, p["detail"], "the cluster's own")
 }
 
 func TestDescribeUpdateDeleteTopic(t *testing.T) {
@@ -192,6 +213,8 @@ func TestDescribeUpdateDeleteTopic(t *testing.T) {
 	require.Len(t, d.Partitions, 1)
 	e.call(http.MethodPatch, "/v1/topics/t", `{"partitions":2,"configs":{"retention.ms":"1000"}}`, http.StatusOK, &d)
 	require.Len(t, d.Partitions, 2)
+	e.call(http.MethodPatch, "/v1/topics/t", `{"partitions":2}`, http.StatusOK, &d)
+	require.Len(t, d.Partitions, 2, "as asked, though nothing was to be done")
 	value, _ := d.config("retention.ms")
 	require.Equal(t, "1000", value)
 	e.call(http.MethodPatch, "/v1/topics/t", `{"configs":{"retention.ms":null}}`, http.StatusOK, &d)

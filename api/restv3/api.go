@@ -3,6 +3,7 @@ package restv3
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -131,5 +132,8 @@ func (a *API) failParameter(w http.ResponseWriter, r *http.Request, err error) {
 		a.fail(w, r, api.RefuseCompat(http.StatusNotFound, "HTTP 404 Not Found: %s %q is not a number.", name, v))
 		return
 	}
-	a.fail(w, r, api.RefuseCompat(http.StatusBadRequest, "Bad Request: %v", err))
+	if name != "" {
+		err = fmt.Errorf("the query parameter %s cannot be %.40q", name, r.URL.Query().Get(name))
+	}
+	a.fail(w, r, api.RefuseCompat(http.StatusBadRequest, "Bad Request: %v.", err))
 }
