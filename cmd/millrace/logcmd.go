@@ -79,15 +79,16 @@ func (c *cli) verify(paths []string) error {
 		for _, d := range v.Damages {
 			fmt.Fprintln(c.out, d)
 		}
-		fmt.Fprintf(c.out, "%d segments, %d batches, %d records: ", v.Segments, v.Batches, v.Records)
+		fmt.Fprintf(c.out, "%s, %s, %s: ", plural(int(v.Segments), "segment"), plural(int(v.Batches), "batch"),
+			plural(int(v.Records), "record"))
 		if len(v.Damages) == 0 {
 			fmt.Fprintln(c.out, "no damage")
 		} else {
-			fmt.Fprintf(c.out, "%d damages\n", len(v.Damages))
+			fmt.Fprintln(c.out, plural(len(v.Damages), "damage"))
 		}
 	}
 	if len(v.Damages) > 0 {
-		return failf(exitDamaged, "%d damages found", len(v.Damages))
+		return failf(exitDamaged, "%s found", plural(len(v.Damages), "damage"))
 	}
 	return nil
 }

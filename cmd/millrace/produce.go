@@ -297,7 +297,8 @@ func (p *producer) send(ctx context.Context, body []byte, n int) error {
 // batch.
 func (p *producer) giveUp(err error, unknown bool) error {
 	if unknown {
-		return failf(exitUnknown, "%w\n%d records are stored; the batch after them may or may not be", err, p.records)
+		return failf(exitUnknown, "%w\nstored so far: %s; the batch after them may be stored, wholly or in part",
+			err, plural(int(p.records), "record"))
 	}
 	return err
 }
@@ -331,12 +332,15 @@ func (p *producer) summary(c *cli, asJSON bool) {
 		})
 		return
 	}
-	where := fmt.Sprintf("%d partitions", len(parts))
+	where := plural(len(parts), "partition")
 	if len(parts) == 1 {
 		where = fmt.Sprintf("partition %d, offsets %d to %d", parts[0].Partition, parts[0].First, parts[0].Last)
 	}
-	fmt.Fprintf(c.err, "stored %d records in %s: %s (%.2f s", p.records, p.topic, where, seconds)
-	if p.retries > 0 {
+	fmt.Fprintf(c.err, "stored %s in %s: %s (%.2f s", plural(int(p.records), "record"), p.topic, where, seconds)
+	switch {
+	case p.retries == 1:
+		fmt.Fprint(c.err, ", 1 retry")
+	case p.retries > 1:
 		fmt.Fprintf(c.err, ", %d retries", p.retries)
 	}
 	fmt.Fprintln(c.err, ")")

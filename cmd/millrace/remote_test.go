@@ -76,7 +76,7 @@ func TestProduceRetries(t *testing.T) {
 			url, requests := answering(t, first, answer(200, oneStored))
 			_, stderr, code := command(t, "a\n", "produce", "t", "--url", url)
 			require.Equal(t, exitOK, code, stderr)
-			require.Contains(t, stderr, "1 retries")
+			require.Contains(t, stderr, "1 retry")
 			seen := requests()
 			require.Len(t, seen, 2)
 			require.Equal(t, seen[0], seen[1])
@@ -96,6 +96,7 @@ func TestProduceGivesUp(t *testing.T) {
 		{"no topic", answer(404, strings.Replace(refused, "400", "404", 1)), exitNotFound},
 		{"overloaded", answer(503, overloaded), exitFailed},
 		{"unknown", answer(504, unknown), exitUnknown},
+		{"partial", answer(503, strings.Replace(unknown, `"unknown"`, `"partial"`, 1)), exitUnknown},
 		{"cut", hangUp, exitUnknown},
 		{"not Millrace", answer(502, "<html>bad gateway</html>"), exitFailed},
 	} {

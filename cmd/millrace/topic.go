@@ -196,6 +196,9 @@ func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
+	if strings.HasSuffix(what, "ch") {
+		what += "e"
+	}
 	return strconv.Itoa(n) + " " + what + "s"
 }
 

@@ -18,11 +18,11 @@ func (c *Controller) place(image *metadata.Image, topic string, count, factor in
 	}
 	brokers := image.Brokers()
 	if factor > len(brokers) {
-		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot have %d replicas: the cluster has %d brokers",
-			topic, factor, len(brokers))
+		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot have %s: the cluster has %s",
+			topic, metadata.Count(factor, "replica"), metadata.Count(len(brokers), "broker"))
 	}
 	if !slices.ContainsFunc(brokers, func(b *metadata.Broker) bool { return !b.Fenced }) {
-		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot be placed: all %d brokers are fenced",
+		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot be placed: no broker of %d is in service",
 			topic, len(brokers))
 	}
 	c.mu.Lock()

@@ -122,8 +122,8 @@ func TestCreatePartitions(t *testing.T) {
 		{"lower", raise("t", 1), kerr.InvalidPartitions, "lowered"},
 		{"negative", raise("t", -1), kerr.InvalidPartitions, "lowered"},
 		{"too many", raise("t", 10_001), kerr.PolicyViolation, "10000"},
-		{"too few assigned", raise("t", 5, []int32{1, 2}), kerr.InvalidReplicaAssignment, "3 new ones"},
-		{"other replication factor", raise("t", 3, []int32{1}), kerr.InvalidReplicaAssignment, "1 replicas"},
+		{"too few assigned", raise("t", 5, []int32{1, 2}), kerr.InvalidReplicaAssignment, "3 more"},
+		{"other replication factor", raise("t", 3, []int32{1}), kerr.InvalidReplicaAssignment, "1 replica,"},
 		{"unknown broker", raise("t", 3, []int32{1, 8}), kerr.InvalidReplicaAssignment, "broker 8"},
 		{"no replicas", raise("t", 3, []int32{}), kerr.InvalidReplicaAssignment, "no replicas"},
 	}

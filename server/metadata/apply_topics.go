@@ -77,8 +77,8 @@ func (e *editor) checkReplicas(name string, partitions [][]int32, size int) Item
 		}
 		if len(replicas) != size {
 			return refuse(kerr.InvalidReplicaAssignment,
-				"topic %s: a partition (number %d of the list) has %d replicas, others have %d: give all the same number",
-				name, i, len(replicas), size)
+				"topic %s: a partition (number %d of the list) has %s, others have %d: give all the same number",
+				name, i, Count(len(replicas), "replica"), size)
 		}
 		active := false
 		for j, id := range replicas {
@@ -176,13 +176,14 @@ func (e *editor) createPartitions(n *MorePartitions, limits Limits) Item {
 	had := len(t.Partitions)
 	switch {
 	case int(n.Count) == had:
-		return refuse(kerr.InvalidPartitions, "topic %s has %d partitions already", n.Name, had)
+		return refuse(kerr.InvalidPartitions, "topic %s has %s already", n.Name, Count(had, "partition"))
 	case int(n.Count) < had:
-		return refuse(kerr.InvalidPartitions, "topic %s has %d partitions: it cannot be lowered to %d", n.Name, had, n.Count)
+		return refuse(kerr.InvalidPartitions, "topic %s has %s: it cannot be lowered to %d", n.Name,
+			Count(had, "partition"), n.Count)
 	case had+len(n.Added) != int(n.Count):
 		return refuse(kerr.InvalidReplicaAssignment,
-			"topic %s has %d partitions: raising it to %d needs replicas for %d new ones, not %d",
-			n.Name, had, n.Count, int(n.Count)-had, len(n.Added))
+			"topic %s has %s: raising it to %d needs replicas for the %d more, not for %d",
+			n.Name, Count(had, "partition"), n.Count, int(n.Count)-had, len(n.Added))
 	}
 	if item := e.checkReplicas(n.Name, n.Added, t.ReplicationFactor()); item.Code != 0 {
 		return item

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,14 @@ const (
 // IsInternal reports whether a topic of that name belongs to the brokers.
 func IsInternal(name string) bool {
 	return name == OffsetsTopic || name == TransactionTopic || name == ShareGroupTopic
+}
+
+// Count says how many there are of something, as 1 broker or 2 brokers.
+func Count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + one + "s"
 }
 
 // ValidateTopicName checks a name by Kafka's rule: 1 to 249 of the characters a-z, A-Z, 0-9, '.',
