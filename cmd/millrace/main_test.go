@@ -36,8 +36,15 @@ type process struct {
 // serve starts a node on a free port and returns when it says where it is. The node is ended with the test.
 func serve(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", dir, "--log-format", "json"}, args...)
-	p := &process{cmd: exec.Command("millrace", args...), log: new(bytes.Buffer)}
+	return serveBy(t, exec.Command("millrace"), dir, args...)
+}
+
+// serveBy is serve by a command of its own, which starts millrace with the arguments that are added to it.
+func serveBy(t *testing.T, cmd *exec.Cmd, dir string, args ...string) *process {
+	t.Helper()
+	cmd.Args = append(cmd.Args, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir, "--log-format", "json")
+	cmd.Args = append(cmd.Args, args...)
+	p := &process{cmd: cmd, log: new(bytes.Buffer)}
 	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
