@@ -61,8 +61,18 @@ func (j *produceJob) failure(batches []client.BatchResult) error {
 	}
 	if f.stored && e.Fault.Outcome == api.Failed {
 		e.Overrule(api.Partial)
+		if !j.hasProducer {
+			e.Fault = onlyTheRest(e.Fault)
+		}
 	}
 	return e.With("offsets", f.told)
+}
+
+// onlyTheRest is a fault of a part of a request that nothing keeps from being stored twice when it is sent again.
+func onlyTheRest(f *api.Fault) *api.Fault {
+	told := *f
+	told.Retryable, told.Advice = false, "Send again only the records that offsets tell were not stored."
+	return &told
 }
 
 func (f *fates) verb() string {
