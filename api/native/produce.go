@@ -132,7 +132,9 @@ func (p *producer) topic(ctx context.Context, j *produceJob) (*client.Topic, err
 	}
 	planned, err := p.client.PlannedTopic(ctx, j.topic)
 	switch {
-	case err != nil: // also where topics are not created for being used, so that what follows says it
+	case errors.Is(err, kerr.InvalidTopicException):
+		return nil, err
+	case err != nil: // what follows says it, or that topics are not created for being used
 	case j.form == bodyBatches:
 		err = planned.Has(j.partition)
 	default:
