@@ -19,14 +19,15 @@ import (
 	"millrace/server/servertest"
 )
 
-// Damage to a data directory is told when the node starts or when the damaged part is read, or else it is none: no topic
-// looks empty or shorter than it is, and nothing panics.
+// Damage to a data directory is told when the node starts or when the damaged part is read, or else it is none: no
+// topic looks empty or shorter than it is, and nothing panics.
 func TestDamagedDataDirectory(t *testing.T) {
 	clean, killed := t.TempDir(), t.TempDir()
 	n := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
 		c.Broker = map[string]string{"replica.high.watermark.checkpoint.interval.ms": "1"}
 	}})
-	status, text := post(t, n, "/v1/topics", "application/json", `{"name":"t","configs":{"internal.segment.bytes":"500"}}`)
+	body := `{"name":"t","configs":{"internal.segment.bytes":"500"}}`
+	status, text := post(t, n, "/v1/topics", "application/json", body)
 	require.Equal(t, http.StatusCreated, status, text)
 	for i := range 20 {
 		produce(t, n, "t", fmt.Sprint(i))
