@@ -101,11 +101,18 @@ type specReader struct {
 	root *yaml.Node
 }
 
+// renderedDocs is the page of an OpenAPI document, and what of it stands for the node that serves it.
+type renderedDocs struct {
+	html    []byte
+	url     string // of the server
+	cluster string // id
+}
+
 // renderDocs renders the page of an OpenAPI document.
-func renderDocs(document []byte) ([]byte, error) {
+func renderDocs(document []byte) (renderedDocs, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(document, &doc); err != nil {
-		return nil, err
+		return renderedDocs{}, err
 	}
 	r := &specReader{root: doc.Content[0]}
 	info := r.get(r.root, "info")
@@ -113,7 +120,21 @@ func renderDocs(document []byte) ([]byte, error) {
 		Title: r.text(info, "title"), Version: r.text(info, "version"), Description: r.text(info, "description"),
 		Tags: r.tags(), Schemas: r.schemas(), Style: template.CSS(pageStyle), Script: template.JS(docsScript),
 	}
-	return execute("docs", docsTemplate, page)
+	html, err := execute("docs", docsTemplate, page)
+	cluster := r.get(r.get(r.get(r.root, "components"), "parameters"), "ClusterId")
+	return renderedDocs{html: html, url: r.serverURL(), cluster: r.text(cluster, "example")}, err
+}
+
+// of is the page as a node serves it: its lines of curl name the node and its cluster.
+func (d *renderedDocs) of(url, cluster string) []byte {
+	page := d.html
+	if d.url != "" {
+		page = bytes.ReplaceAll(page, []byte(d.url), []byte(template.HTMLEscapeString(url)))
+	}
+	if d.cluster != "" && cluster != "" {
+		page = bytes.ReplaceAll(page, []byte(d.cluster), []byte(template.HTMLEscapeString(cluster)))
+	}
+	return page
 }
 
 func execute(name, text string, data any) ([]byte, error) {
@@ -264,6 +285,9 @@ func (r *specReader) operation(path, method string, item, op *yaml.Node) docsOpe
 		out.Responses = append(out.Responses, r.response(status, r.follow(v)))
 	})
 	out.Calls = r.calls(out.Method, url, r.get(r.get(op, "requestBody"), "content"))
+	if out.Method == http.MethodGet {
+		out.Calls = append(out.Calls, r.otherForms(url, op)...)
+	}
 	return out
 }
 
@@ -311,10 +335,11 @@ func (r *specReader) calls(method, url string, content *yaml.Node) (out []docsCa
 	base += " " + shellQuoted(url)
 	each(content, func(mediaType string, m *yaml.Node) {
 		add := func(title string, e *yaml.Node) {
+			source, body := sendBody(show(e, mediaType))
 			out = append(out, docsCall{
 				Title: strings.TrimSpace(mediaType + " " + title),
-				Curl: base + " \\\n  -H " + shellQuoted("Content-Type: "+mediaType) +
-					" \\\n  --data-binary " + shellQuoted(show(e, mediaType)),
+				Curl: source + base + " \\\n  -H " + shellQuoted("Content-Type: "+mediaType) +
+					" \\\n  --data-binary " + body,
 			})
 		}
 		if e := r.get(m, "example"); e != nil {
@@ -332,11 +357,48 @@ func (r *specReader) calls(method, url string, content *yaml.Node) (out []docsCa
 	return out
 }
 
+// otherForms are lines of curl for the forms of a read beside the first.
+func (r *specReader) otherForms(url string, op *yaml.Node) (out []docsCall) {
+	each(r.get(r.get(r.get(op, "responses"), "200"), "content"), func(mediaType string, m *yaml.Node) {
+		call := docsCall{Title: mediaType, Curl: "curl"}
+		address := url
+		if mediaType == "text/event-stream" {
+			call.Title += " (goes on until you stop it)"
+			call.Curl += " -N"
+			address += "?offset=earliest" // by itself it begins at the end, and has nothing to show
+		}
+		call.Curl += " -H " + shellQuoted("Accept: "+mediaType) + " " + shellQuoted(address)
+		if r.text(r.get(m, "schema"), "format") == "binary" {
+			call.Curl += " -o records.bin"
+		}
+		out = append(out, call)
+	})
+	if len(out) < 2 {
+		return nil
+	}
+	return out[1:]
+}
+
+// sendBody gives what goes before curl and what --data-binary takes: a text of lines is printed into curl, one line
+// an argument, so that it can be read and changed.
+func sendBody(text string) (source, body string) {
+	lines, whole := strings.CutSuffix(text, "\n")
+	if !whole {
+		return "", shellQuoted(text)
+	}
+	source = "printf '%s\\n'"
+	for line := range strings.SplitSeq(lines, "\n") {
+		source += " \\\n  " + shellQuoted(line)
+	}
+	return source + " |\n", "@-"
+}
+
 func shellQuoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // show writes an example as it would be sent: text as it is, anything else as JSON.
 func show(n *yaml.Node, mediaType string) string {
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && !strings.HasSuffix(mediaType, "json") {
+	isJSON := mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && !isJSON {
 		return n.Value
 	}
 	var compact, indented bytes.Buffer

@@ -1,7 +1,5 @@
 "use strict";
-// Examples name the server that the page came from.
 for (const pre of document.querySelectorAll(".call pre")) {
-  pre.textContent = pre.textContent.replace(/https?:\/\/127\.0\.0\.1:8082/, location.origin);
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "copy";
@@ -20,6 +18,15 @@ for (const pre of document.querySelectorAll(".call pre")) {
   });
   pre.parentElement.append(button);
 }
+// On a narrow screen the list of operations stands above the page: closed, so that the page can be seen.
+const list = document.querySelector("nav details");
+const narrow = matchMedia("(max-width: 56rem)");
+const fold = () => { list.open = !narrow.matches; };
+narrow.addEventListener("change", fold);
+fold();
+list.addEventListener("click", (event) => {
+  if (narrow.matches && event.target.closest("a")) list.open = false;
+});
 const filter = document.querySelector("nav input");
 filter.addEventListener("input", () => {
   const words = filter.value.toLowerCase().split(/\s+/);

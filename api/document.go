@@ -15,7 +15,7 @@ type document struct {
 	yaml []byte
 	once sync.Once
 	json []byte
-	page []byte
+	page renderedDocs
 	err  error
 }
 
@@ -50,12 +50,16 @@ func (e *Edge) openapiJSON(w http.ResponseWriter, r *http.Request) {
 	writeBytes(w, http.StatusOK, "application/json", e.document.json)
 }
 
-func (e *Edge) docs(w http.ResponseWriter, _ *http.Request) {
+func (e *Edge) docs(w http.ResponseWriter, r *http.Request) {
 	if err := e.document.load(); err != nil {
-		WriteProblem(w, err)
+		e.Fail(w, r, err)
 		return
 	}
-	e.writePage(w, e.document.page)
+	cluster := ""
+	if k, err := e.client.Cluster(r.Context()); err == nil { // without it the example's id stays
+		cluster = k.ID
+	}
+	e.writePage(w, e.document.page.of(e.BaseURL(r), cluster))
 }
 
 // yamlToJSON converts a YAML document to JSON and keeps the order of its keys.
