@@ -173,7 +173,11 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 			require.Contains(t, strings.ToLower(p["detail"].(string)), strings.ToLower(c.detail))
 		})
 	}
-	e.t = t
+}
+
+// What stands around a management body is read as strictly.
+func TestManagementRequestsAreReadStrictly(t *testing.T) {
+	e := newWrites(t, api.Limits{})
 	e.problem(e.send("POST", "/v1/topics", "<x/>", "Content-Type", "text/xml"), 415, "UNSUPPORTED_MEDIA_TYPE")
 	e.problem(e.send("POST", "/v1/topics", `{"name":"`+strings.Repeat("x", 2<<20)+`"}`), 413, "BODY_TOO_LARGE")
 	for query, detail := range map[string]string{
@@ -184,7 +188,8 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 		require.Contains(t, p["detail"], detail)
 	}
 	for query, detail := range map[string]string{
-		"internal=yes": "want true or false", "limit=x": "want a whole number from 1 to 1000", "limit=": "want a whole number",
+		"internal=yes": "want true or false", "limit=x": "want a whole number from 1 to 1000",
+		"limit=": "want a whole number",
 	} {
 		p := e.problem(e.send("GET", "/v1/topics?"+query, ""), 400, "INVALID_PARAMETER")
 		require.Contains(t, p["detail"], detail)

@@ -19,6 +19,7 @@ type consumeFlags struct {
 	from, format string
 	partition    int
 	count        int64
+	counted      bool // count is given
 	toEnd        bool
 	retryFor     time.Duration
 }
@@ -35,13 +36,19 @@ milliseconds after an @, or a duration back from now such as 15m.
 
 --format prints each record by a template and a newline. In it stand {value}, {key}, {headers}, {partition}, {offset},
 {timestamp}, and \t and \n. Keys and values are printed byte for byte; an absent one prints as nothing.
--o json prints each record as a JSON object on one line, which 'millrace produce --format records' takes back.`,
+-o json prints each record as a JSON object on one line, which 'millrace produce --format records' takes back; with
+its --ignore-partition also into a topic with other partitions.`,
 		Example: `  millrace consume orders
   millrace consume orders --to-end --format '{partition}/{offset}\t{key}\t{value}'
   millrace consume orders --from 15m --count 10 -o json
   millrace consume orders --partition 0 --from 4200`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.consume(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.counted = cmd.Flags().Changed("count"); f.counted && f.count < 0 {
+				return usagef("--count %d: want 0 or more", f.count)
+			}
+			return c.consume(cmd.Context(), args[0], f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "earliest", "earliest, latest, an offset or a time")
@@ -95,6 +102,9 @@ func (c *cli) consume(ctx context.Context, topic string, f consumeFlags) error {
 			return err
 		}
 		k.print = t.print
+	}
+	if f.counted && f.count == 0 {
+		return nil
 	}
 	err = k.run(ctx)
 	if flushed := k.out.Flush(); err == nil && flushed != nil {

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -21,8 +23,10 @@ type input struct {
 	keySep  string // lines: what stands between key and value; empty: no keys
 	key     *string
 	headers []header
-	line    int
-	read    int64 // bytes of the input so far
+	// anywhere leaves out which partition a record names.
+	anywhere bool
+	line     int
+	read     int64 // bytes of the input so far
 }
 
 // header is a record header given on the command line.
@@ -92,7 +96,19 @@ func (in *input) record(line []byte) ([]byte, error) {
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return nil, failf(exitFailed, "line %d is not a record, a JSON object: %.80q", in.line, line)
 	}
-	return line, nil
+	if _, ok := fields["partition"]; !ok || !in.anywhere {
+		return line, nil
+	}
+	delete(fields, "partition")
+	out := []byte{'{'}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		_, quoted := quote("", name)
+		out = append(append(append(out, quoted...), ':'), fields[name]...) // values stay as they were written
+	}
+	return append(out, '}'), nil
 }
 
 // text makes a record of a line, or of the key and the value that a line holds.

@@ -27,6 +27,7 @@ type produceFlags struct {
 	headers                         []string
 	partition                       int
 	batchRecords                    int
+	ignorePartition                 bool
 	retryFor                        time.Duration
 }
 
@@ -50,11 +51,12 @@ Formats:
   lines    the line is the value; with --key-separator, KEY SEPARATOR VALUE
   json     each line is a JSON value, checked before it is sent
   records  each line is a whole record, as 'millrace consume -o json' prints it:
-           {"key":...,"value":...,"headers":[{"name":...,"value":...}],"partition":0}`,
+           {"key":...,"value":...,"headers":[{"name":...,"value":...}],"partition":0}
+           It goes to the partition it names; with --ignore-partition it is placed anew, by its key`,
 		Example: `  echo hello | millrace produce greetings
   millrace produce orders --file orders.ndjson --format json
   printf 'k1=v1\nk2=v2\n' | millrace produce pairs --key-separator =
-  millrace consume orders --to-end -o json | millrace produce copy --format records`,
+  millrace consume orders --to-end -o json | millrace produce copy --format records --ignore-partition`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.produce(cmd.Context(), args[0], f) },
 	}
@@ -65,6 +67,7 @@ Formats:
 	fl.StringVarP(&f.key, "key", "k", "", "the key of every record")
 	fl.StringArrayVarP(&f.headers, "header", "H", nil, "a header of every record, NAME:VALUE; may be repeated")
 	fl.IntVarP(&f.partition, "partition", "p", -1, "the partition of every record (default: by key, else by producer)")
+	fl.BoolVar(&f.ignorePartition, "ignore-partition", false, "records: place each record anew, whatever partition it names")
 	fl.StringVar(&f.acks, "acks", "all", "all: on disk before it is acknowledged; 1: written; 0: no wait")
 	fl.IntVar(&f.batchRecords, "batch", 500, "most records of a request")
 	fl.DurationVar(&f.retryFor, "retry-for", 30*time.Second, "how long a batch is tried again")
@@ -74,12 +77,14 @@ Formats:
 
 // source opens the input and says how to read it; size is -1 when it is not known beforehand.
 func (c *cli) source(f produceFlags) (in *input, size int64, done func(), err error) {
-	in = &input{format: f.format, keySep: f.keySep}
+	in = &input{format: f.format, keySep: f.keySep, anywhere: f.ignorePartition}
 	switch {
 	case f.format != "lines" && f.format != "json" && f.format != "records":
 		return nil, 0, nil, usagef("--format %s: want lines, json or records", f.format)
 	case f.keySep != "" && (f.format != "lines" || f.key != ""):
 		return nil, 0, nil, usagef("--key-separator goes with --format lines and without --key")
+	case f.ignorePartition && f.format != "records":
+		return nil, 0, nil, usagef("--ignore-partition goes with --format records: other input names no partition")
 	case f.format == "records" && (f.key != "" || len(f.headers) > 0):
 		return nil, 0, nil, usagef("--format records: each record has its own key and headers; leave out --key and --header")
 	}
@@ -134,7 +139,9 @@ func (c *cli) produce(ctx context.Context, topic string, f produceFlags) error {
 	reader.Go(func() { readLines(ctx, in, lines) })
 	err = p.run(ctx, lines)
 	p.progress.done()
-	p.summary(c, asJSON)
+	if err == nil || p.records > 0 {
+		p.summary(c, asJSON)
+	}
 	return err
 }
 

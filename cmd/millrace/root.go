@@ -44,27 +44,9 @@ The client commands talk to the node at --url, or MILLRACE_URL, or ` + defaultUR
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w\nTry '%s --help'.", err, cmd.CommandPath())
-	})
 	root.AddCommand(newServe(c), newTopic(c), newProduce(c), newConsume(c), newLog(c), newVersion(c))
-	usageErrors(root)
+	checkUsage(root)
 	return root
-}
-
-// usageErrors makes a wrong number of arguments a usage error, as a wrong flag is, in every command.
-func usageErrors(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usagef("%w\nTry '%s --help'.", err, cmd.CommandPath())
-			}
-			return nil
-		}
-	}
-	for _, sub := range cmd.Commands() {
-		usageErrors(sub)
-	}
 }
 
 // clientFlags adds the flags of a command that talks to a node.

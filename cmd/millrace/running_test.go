@@ -19,7 +19,11 @@ func TestRunningDocument(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| name | default | |\n|---|---|---|\n")
 	for _, n := range nodeSettings() {
-		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", n.name, n.value, n.doc)
+		value := "none"
+		if n.value != "" {
+			value = "`" + n.value + "`"
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", n.name, value, n.doc)
 	}
 	want := strings.Replace(string(words), "{{node}}\n", table.String(), 1)
 	const name = "../../docs/running.md"

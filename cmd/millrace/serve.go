@@ -76,10 +76,12 @@ func (c *cli) settings(cmd *cobra.Command, file string, broker []string) (settin
 	}
 	for _, kv := range broker {
 		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !strings.Contains(name, ".") {
-			return s, fmt.Errorf("--set %s: want a broker setting as NAME=VALUE, for example log.retention.hours=24", kv)
+		if !ok {
+			return s, fmt.Errorf("--set %s: want a setting as NAME=VALUE, for example log.retention.hours=24", kv)
 		}
-		s.Broker[name] = value
+		if err := s.apply(name, value); err != nil {
+			return s, fmt.Errorf("--set %s: %w", kv, err)
+		}
 	}
 	return s, s.Validate()
 }

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"millrace/server"
+	"millrace/server/metadata"
 )
 
 // settings is what `millrace serve` is told: the node's config, and what only a command decides.
@@ -52,7 +53,7 @@ func nodeSettings() []setting {
 			func(s *settings, v string) error { return setBool(&s.Insecure, v) }},
 		{"max-connections", "20000", "connections open at once; more wait in the kernel's queue",
 			func(s *settings, v string) error { return setInt(&s.HTTP.MaxConnections, v) }},
-		{"cors-origins", "", "web origins whose pages may use the API, such as https://dash.example, by commas; none by default",
+		{"cors-origins", "", "web origins whose pages may use the API, such as https://dash.example, by commas",
 			func(s *settings, v string) error { s.Origins = splitList(v); return nil }},
 		{"trusted-proxies", "", "addresses, such as 10.0.0.0/8, of proxies whose X-Forwarded headers count, by commas",
 			func(s *settings, v string) error { return setPrefixes(&s.TrustedProxies, v) }},
@@ -82,11 +83,11 @@ func (s *settings) apply(name, value string) error {
 			return nil
 		}
 	}
-	if strings.Contains(name, ".") {
-		s.Broker[name] = value
-		return nil
+	if metadata.NewSchema().Broker.Key(name) == nil {
+		return errUnknownSetting(name)
 	}
-	return fmt.Errorf("unknown setting %q; `millrace serve --help` lists them", name)
+	s.Broker[name] = value
+	return nil
 }
 
 // readFile applies a YAML file: one flat mapping of setting names to values.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -153,6 +154,9 @@ func newTopicCreate(c *cli) *cobra.Command {
   millrace topic create orders --partitions 4 --config retention.ms=86400000 --config compression.type=zstd`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(atLeastOne(cmd, "partitions"), atLeastOne(cmd, "replication-factor")); err != nil {
+				return err
+			}
 			body := map[string]any{"name": args[0]}
 			if partitions != 0 {
 				body["partitions"] = partitions
@@ -298,6 +302,9 @@ Partitions can only be added. Records with a key then go to other partitions tha
   millrace topic alter orders --partitions 8`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := atLeastOne(cmd, "partitions"); err != nil {
+				return err
+			}
 			asJSON, r, err := c.client()
 			if err != nil {
 				return err
