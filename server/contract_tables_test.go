@@ -25,7 +25,7 @@ var particulars = []struct {
 		body: `{"name":"n","configs":{"retention.ms":"soon"}}`, status: 400},
 
 	{op: "updateTopic", what: "nothing", body: `{}`, status: 400},
-	{op: "updateTopic", what: "fewer partitions", body: `{"partitions":1}`, status: 400},
+	{op: "updateTopic", what: "no partitions", body: `{"partitions":0}`, status: 400},
 	{op: "updateTopic", what: "too many partitions", body: `{"partitions":2147483647}`, status: 409},
 	{op: "updateTopic", what: "an unknown config", body: `{"configs":{"no.such":"1"}}`, status: 400},
 	{op: "updateTopic", what: "a bad config beside good partitions",
