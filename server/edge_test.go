@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -193,4 +195,30 @@ func TestPagesOfManyPartitions(t *testing.T) {
 	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, resp.StatusCode, "it is not understood: %s", text)
 	resp, _ = exchange(t, n, http.MethodGet, "/v1/topics/wide/records", "", "Last-Event-ID", far)
 	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, resp.StatusCode)
+}
+
+// Whatever reaches the node's own code is refused in JSON, however odd it is.
+func TestOddRequestsAreRefusedInJSON(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	for _, line := range []string{
+		"GET //", "GET /v1//topics", "GET /v1/topics/", "GET /..", "GET /v1/topics/%2e%2e", "GET /v1/topics/%00",
+		"GET /v1/topics/a%2Fb", "GET /v1/topics/%ff", "GET /%7Bx%7D", "PROPFIND /v1/topics", "TRACE /v1/topics",
+		"get /v1/topics", "PUT /", "GET /v1/topics?%zz", "GET /v1/topics/t/records?wait=%zz", "GET /topics/%2e%2e",
+		"GET /v3/clusters/%2e%2e/topics", "POST /topics/%00", "POST /v1/topics", "GET /index.html", "CONNECT /v1/topics",
+		"DELETE /health/live", "GET /v1/topics;x", "GET http://elsewhere.example/nothing",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(n.URL(), "http://"))
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", line)
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, line)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err, line)
+		require.NoError(t, conn.Close())
+		require.GreaterOrEqual(t, resp.StatusCode, 400, line)
+		require.Less(t, resp.StatusCode, 500, line)
+		require.Contains(t, resp.Header.Get("Content-Type"), "json", line)
+		require.True(t, json.Valid(body), "%s: %s", line, body)
+	}
 }

@@ -67,7 +67,7 @@ Formats:
 	fl.StringVarP(&f.key, "key", "k", "", "the key of every record")
 	fl.StringArrayVarP(&f.headers, "header", "H", nil, "a header of every record, NAME:VALUE; may be repeated")
 	fl.IntVarP(&f.partition, "partition", "p", -1, "the partition of every record (default: by key, else by producer)")
-	fl.BoolVar(&f.ignorePartition, "ignore-partition", false, "records: place each record anew, whatever partition it names")
+	fl.BoolVar(&f.ignorePartition, "ignore-partition", false, "records: place each record anew, wherever it was")
 	fl.StringVar(&f.acks, "acks", "all", "all: on disk before it is acknowledged; 1: written; 0: no wait")
 	fl.IntVar(&f.batchRecords, "batch", 500, "most records of a request")
 	fl.DurationVar(&f.retryFor, "retry-for", 30*time.Second, "how long a batch is tried again")
