@@ -222,3 +222,20 @@ func TestOddRequestsAreRefusedInJSON(t *testing.T) {
 		require.True(t, json.Valid(body), "%s: %s", line, body)
 	}
 }
+
+// Every JSON answer of /v1, and every problem, ends with a line end, so that a shell's prompt begins a line of its own.
+func TestJSONEndsWithALineEnd(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	for _, c := range [][3]string{
+		{"POST", "/v1/topics", `{"name":"t"}`}, {"POST", "/v1/topics/t/records", "1"}, {"GET", "/v1/topics/t/records", ""},
+		{"GET", "/v1/topics/t/partitions/0/records", ""}, {"GET", "/v1/topics", ""}, {"GET", "/v1/topics/t", ""},
+		{"PATCH", "/v1/topics/t", `{"partitions":2}`}, {"GET", "/v1/errors?name=NOT_FOUND", ""}, {"GET", "/", ""},
+		{"POST", "/v1/topics/t/records/delete", `{"partitions":[{"partition":0}]}`}, {"GET", "/health/live", ""},
+		{"GET", "/openapi.json", ""}, {"GET", "/v1/none", ""}, {"PUT", "/v1/topics", ""}, {"POST", "/v1/topics", "x"},
+		{"POST", "/v1/topics/t/records?acks=9", "1"}, {"GET", "/v1/topics/t/records?offset=x", ""},
+	} {
+		resp, text := exchange(t, n, c[0], c[1], c[2], "Content-Type", "application/json")
+		require.Contains(t, resp.Header.Get("Content-Type"), "json", "%v", c)
+		require.True(t, strings.HasSuffix(text, "}\n"), "%v: %q", c, text)
+	}
+}

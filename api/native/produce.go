@@ -163,7 +163,7 @@ func (j *produceJob) tell(batches []client.BatchResult) error {
 		dst = j.appendBatchResult(dst, &batches[i])
 		dst = append(dst, '}')
 	}
-	j.text = append(dst, "]}"...)
+	j.text = append(dst, "]}\n"...)
 	return nil
 }
 
