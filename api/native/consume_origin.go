@@ -172,6 +172,7 @@ func unreadable(t *client.Topic, at place, cause error, next func(offset int64) 
 		e.Detail += "; where it ends is not known"
 		return e
 	}
+	e.Detail += fmt.Sprintf("; the log goes on at offset %d", resume)
 	return e.With("resume_offset", resume).With("next", next(resume).String())
 }
 
