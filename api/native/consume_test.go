@@ -210,7 +210,7 @@ func TestReadRefusals(t *testing.T) {
 		{"/v1/topics/t/records?timestamp=yesterday", "", 400, "RFC 3339"},
 		{"/v1/topics/t/records?from=1,2,3", "", 400, "is of 3 partitions"},
 		{"/v1/topics/t/records?from=1:2", "", 400, "of partition 1 alone"},
-		{"/v1/topics/t/records?from=0,0~AAAA", "", 404, "no longer there"},
+		{"/v1/topics/t/records?from=0,0~AAAA", "", 404, "drop from and start with offset=earliest"},
 		{"/v1/topics/t/partitions/0/records?from=1,2", "", 400, "of the whole topic"},
 		{"/v1/topics/t/partitions/0/records?from=1:0", "", 400, "of partition 1 alone"},
 		{"/v1/topics/t/records?from=x", "", 400, "not a position"},
