@@ -6,5 +6,8 @@ import (
 	"millrace/api"
 )
 
+// ConnectionLimit is how many connections a process is allowed.
+var ConnectionLimit = connectionLimit
+
 // Routes lists what a node serves, for the test that compares it with the contract.
 func Routes(n *Node) chi.Routes { return n.http.Handler.(*api.Router).Routes() }

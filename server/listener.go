@@ -1,9 +1,11 @@
 package server
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 )
 
 // cappedListener stops accepting while too many connections are open. Slots are given back through the server's
@@ -34,6 +36,21 @@ func (l *cappedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// openFiles is how many files the process may have open. The runtime has raised that as far as it goes.
+func openFiles() int {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
+		return math.MaxInt32
+	}
+	return int(min(l.Cur, math.MaxInt32))
+}
+
+// connectionLimit is how many connections to allow where so many are wanted and the process may open so many files.
+// Logs need files too, and a log that cannot open one takes no records.
+func connectionLimit(wanted, files int) int {
+	return max(1, min(wanted, files-max(files/4, min(files/2, 512))))
 }
 
 func (l *cappedListener) Close() error {

@@ -236,3 +236,13 @@ func TestMetrics(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 }
+
+// Clients never take the last files of the process, which logs need.
+func TestConnectionsLeaveFilesForLogs(t *testing.T) {
+	for _, c := range []struct{ wanted, files, want int }{
+		{20_000, 1 << 20, 20_000}, {20_000, 20_000, 15_000}, {20_000, 4096, 3072}, {20_000, 1024, 512}, {20_000, 80, 40},
+		{10, 1024, 10}, {10, 1, 1},
+	} {
+		require.Equal(t, c.want, server.ConnectionLimit(c.wanted, c.files))
+	}
+}

@@ -87,7 +87,12 @@ func (n *Node) listen() error {
 			return fmt.Errorf("%w; is another node running there? --listen 127.0.0.1:0 takes a free port", err)
 		}
 	}
-	n.listener = newCappedListener(l, n.cfg.HTTP.MaxConnections)
+	limit := connectionLimit(n.cfg.HTTP.MaxConnections, openFiles())
+	if limit < n.cfg.HTTP.MaxConnections {
+		n.log.Info("fewer connections than max-connections are allowed: the process may open too few files",
+			"connections", limit, "files", openFiles())
+	}
+	n.listener = newCappedListener(l, limit)
 	if host, _, err := net.SplitHostPort(l.Addr().String()); err == nil && !isLoopback(host) {
 		n.log.Warn("other machines can reach this node, and there is neither TLS nor a login", "address", l.Addr().String())
 	}
