@@ -99,7 +99,15 @@ func (o *osFS) SyncDir(dir string) error {
 	return d.Sync()
 }
 
-func (o *osFS) SyncAll() error { return withFD(o.dir, syncAll) }
+func (o *osFS) SyncAll() error { return atPath("syncfs", o.root, withFD(o.dir, syncAll)) }
+
+// atPath adds to the error of a system call what it was for.
+func atPath(call, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: call, Path: name, Err: err}
+}
 
 func (o *osFS) Lock(name string) (io.Closer, error) {
 	f, err := os.OpenFile(o.path(name), os.O_RDWR|os.O_CREATE, fileMode)
@@ -120,7 +128,7 @@ func (o *osFS) Lock(name string) (io.Closer, error) {
 // osFile is an *os.File whose Sync leaves out the times of the inode.
 type osFile struct{ *os.File }
 
-func (f osFile) Sync() error { return withFD(f.File, syncData) }
+func (f osFile) Sync() error { return atPath("fdatasync", f.Name(), withFD(f.File, syncData)) }
 
 func (f osFile) Size() (int64, error) {
 	info, err := f.Stat()
