@@ -51,7 +51,7 @@ func nodeSettings() []setting {
 			func(s *settings, v string) error { return setInt32(&s.NodeID, v) }},
 		{"insecure", "false", "allow an address that other machines can reach, although there is no TLS and no login",
 			func(s *settings, v string) error { return setBool(&s.Insecure, v) }},
-		{"max-connections", "20000", "connections open at once, within three quarters of the files the process may open; more wait",
+		{"max-connections", "20000", "connections open at once, up to 3 of 4 files it may open; more wait",
 			func(s *settings, v string) error { return setInt(&s.HTTP.MaxConnections, v) }},
 		{"cors-origins", "", "web origins whose pages may use the API, such as https://dash.example, by commas",
 			func(s *settings, v string) error { s.Origins = splitList(v); return nil }},
