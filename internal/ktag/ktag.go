@@ -30,6 +30,13 @@ const (
 	tagNotWritten
 	tagFirstCount
 	tagResumeOffset
+	tagDataEpoch
+	tagIntact
+	tagRefusedBrokers
+	tagResign
+	tagAppliedIndex
+	tagBroker
+	tagErrorMessage
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset

@@ -45,7 +45,14 @@ func TestEveryTag(t *testing.T) {
 	ktag.SetNotWritten(&tags)
 	ktag.SetFirstCount(&tags, 12)
 	ktag.SetResumeOffset(&tags, 77)
-	require.Equal(t, 11, tags.Len(), "two tags share a number")
+	ktag.SetDataEpoch(&tags, 41)
+	ktag.SetIntact(&tags)
+	ktag.SetRefusedBrokers(&tags, []int32{3, math.MaxInt32})
+	ktag.SetResign(&tags)
+	ktag.SetAppliedIndex(&tags, 99)
+	ktag.SetBroker(&tags, 2)
+	ktag.SetErrorMessage(&tags, "broker 2 is alive")
+	require.Equal(t, 18, tags.Len(), "two tags share a number")
 
 	expected, ok := ktag.ExpectedOffset(&tags)
 	require.True(t, ok)
@@ -74,6 +81,30 @@ func TestEveryTag(t *testing.T) {
 	require.True(t, ktag.StrictSequence(&tags))
 	require.True(t, ktag.Duplicate(&tags))
 	require.True(t, ktag.NotWritten(&tags))
+	dataEpoch, ok := ktag.DataEpoch(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(41), dataEpoch)
+	index, ok := ktag.AppliedIndex(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(99), index)
+	broker, ok := ktag.Broker(&tags)
+	require.True(t, ok)
+	require.Equal(t, int32(2), broker)
+	text, ok := ktag.ErrorMessage(&tags)
+	require.True(t, ok)
+	require.Equal(t, "broker 2 is alive", text)
+	require.Equal(t, []int32{3, math.MaxInt32}, ktag.RefusedBrokers(&tags))
+	require.True(t, ktag.Intact(&tags))
+	require.True(t, ktag.Resign(&tags))
+}
+
+func TestRefusedBrokersAreBounded(t *testing.T) {
+	var tags kmsg.Tags
+	require.Empty(t, ktag.RefusedBrokers(&tags))
+	ktag.SetRefusedBrokers(&tags, nil)
+	require.Zero(t, tags.Len(), "an empty list needs no tag")
+	ktag.SetRefusedBrokers(&tags, make([]int32, 5000))
+	require.Len(t, ktag.RefusedBrokers(&tags), ktag.MaxRefusedBrokers)
 }
 
 func TestAbsentAndMalformedTags(t *testing.T) {
@@ -91,6 +122,11 @@ func TestAbsentAndMalformedTags(t *testing.T) {
 	_, ok = ktag.CurrentEpoch(&tags)
 	require.False(t, ok)
 	_, ok = ktag.FirstCount(&tags)
+	require.False(t, ok)
+	tags.Set(10013, []byte{1, 2, 3, 4, 5})
+	require.Empty(t, ktag.RefusedBrokers(&tags))
+	tags.Set(10016, []byte{1})
+	_, ok = ktag.Broker(&tags)
 	require.False(t, ok)
 }
 

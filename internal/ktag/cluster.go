@@ -1,0 +1,89 @@
+package ktag
+
+import (
+	"encoding/binary"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// MaxRefusedBrokers bounds the list of SetRefusedBrokers; what is above it is left out.
+const MaxRefusedBrokers = 64
+
+// SetDataEpoch gives, in a BrokerRegistrationRequest, the broker epoch under which the data directory
+// was written last, or -1 for a new one.
+func SetDataEpoch(t *kmsg.Tags, epoch int64) { setInt64(t, tagDataEpoch, epoch) }
+
+// DataEpoch reads what SetDataEpoch wrote.
+func DataEpoch(t *kmsg.Tags) (epoch int64, ok bool) { return getInt64(t, tagDataEpoch) }
+
+// SetIntact says, in a BrokerRegistrationRequest, that the data directory holds everything that the
+// broker acknowledged before: it stopped cleanly, or had synced each record before it acknowledged it.
+func SetIntact(t *kmsg.Tags) { t.Set(tagIntact, nil) }
+
+// Intact reports whether SetIntact was called.
+func Intact(t *kmsg.Tags) bool { return has(t, tagIntact) }
+
+// SetRefusedBrokers names, in a BrokerHeartbeatRequest, the brokers whose port refused a connection
+// since the last heartbeat.
+func SetRefusedBrokers(t *kmsg.Tags, ids []int32) {
+	if len(ids) == 0 {
+		return
+	}
+	ids = ids[:min(len(ids), MaxRefusedBrokers)]
+	v := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		v = binary.BigEndian.AppendUint32(v, uint32(id))
+	}
+	t.Set(tagRefusedBrokers, v)
+}
+
+// RefusedBrokers reads what SetRefusedBrokers wrote; at most MaxRefusedBrokers.
+func RefusedBrokers(t *kmsg.Tags) []int32 {
+	v, ok := get(t, tagRefusedBrokers)
+	if !ok || len(v)%4 != 0 {
+		return nil
+	}
+	v = v[:min(len(v), 4*MaxRefusedBrokers)]
+	ids := make([]int32, 0, len(v)/4)
+	for ; len(v) > 0; v = v[4:] {
+		ids = append(ids, int32(binary.BigEndian.Uint32(v)))
+	}
+	return ids
+}
+
+// SetResign asks, in a partition of an AlterPartitionRequest, to take the sender's replica out of the
+// ISR and to move the leadership away if the sender has it, because its log is damaged.
+func SetResign(t *kmsg.Tags) { t.Set(tagResign, nil) }
+
+// Resign reports whether SetResign was called.
+func Resign(t *kmsg.Tags) bool { return has(t, tagResign) }
+
+// SetAppliedIndex gives, in an answer of the controller, the index of the metadata log that holds what
+// the answer speaks of: a node that has applied it shows the change.
+func SetAppliedIndex(t *kmsg.Tags, index int64) { setInt64(t, tagAppliedIndex, index) }
+
+// AppliedIndex reads what SetAppliedIndex wrote.
+func AppliedIndex(t *kmsg.Tags) (index int64, ok bool) { return getInt64(t, tagAppliedIndex) }
+
+// SetBroker names, in a DescribeLogDirsRequest, the broker to ask: that message has no field for it.
+func SetBroker(t *kmsg.Tags, id int32) {
+	t.Set(tagBroker, binary.BigEndian.AppendUint32(nil, uint32(id)))
+}
+
+// Broker reads what SetBroker wrote.
+func Broker(t *kmsg.Tags) (id int32, ok bool) {
+	v, ok := get(t, tagBroker)
+	if !ok || len(v) != 4 {
+		return 0, false
+	}
+	return int32(binary.BigEndian.Uint32(v)), true
+}
+
+// SetErrorMessage gives, in an answer that has no field for it, the text beside the error code.
+func SetErrorMessage(t *kmsg.Tags, text string) { t.Set(tagErrorMessage, []byte(text)) }
+
+// ErrorMessage reads what SetErrorMessage wrote.
+func ErrorMessage(t *kmsg.Tags) (text string, ok bool) {
+	v, ok := get(t, tagErrorMessage)
+	return string(v), ok
+}
