@@ -91,4 +91,6 @@ type Meta struct {
 	ClusterID   string
 	NodeID      int32
 	DirectoryID string
+	// BrokerEpoch is that of the last registration with this directory; -1 where none is noted.
+	BrokerEpoch int64
 }

@@ -11,8 +11,8 @@ import (
 
 // encodeMeta renders meta.properties.
 func encodeMeta(m Meta) []byte {
-	return fmt.Appendf(nil, "version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\n",
-		m.ClusterID, m.NodeID, m.DirectoryID)
+	return fmt.Appendf(nil, "version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\nmillrace.broker.epoch=%d\n",
+		m.ClusterID, m.NodeID, m.DirectoryID, m.BrokerEpoch)
 }
 
 // decodeMeta reads meta.properties: KEY=VALUE lines and # comments.
@@ -36,7 +36,15 @@ func decodeMeta(data []byte) (Meta, error) {
 	if err != nil {
 		return Meta{}, fmt.Errorf("node.id %q is not a number", values["node.id"])
 	}
-	return Meta{ClusterID: values["cluster.id"], NodeID: int32(id), DirectoryID: values["directory.id"]}, nil
+	epoch := int64(-1)
+	if text, ok := values["millrace.broker.epoch"]; ok {
+		if epoch, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return Meta{}, fmt.Errorf("millrace.broker.epoch %q is not a number", text)
+		}
+	}
+	return Meta{
+		ClusterID: values["cluster.id"], NodeID: int32(id), DirectoryID: values["directory.id"], BrokerEpoch: epoch,
+	}, nil
 }
 
 // readMeta reads meta.properties; ok is false if there is none.
