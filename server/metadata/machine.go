@@ -17,6 +17,13 @@ type Machine struct {
 	// turn is a lock of one slot: it is held while watchers work, which may wait for disks.
 	turn     chan struct{}
 	watchers []func(old, now *Image) // guarded by turn
+	settled  atomic.Pointer[settled]
+}
+
+// settled is the state of a machine after all watchers were told of an image.
+type settled struct {
+	index uint64
+	next  chan struct{} // closed when there is a next one
 }
 
 // Options is what a Machine needs to know about its node.
@@ -36,11 +43,18 @@ func NewMachine(o Options) (*Machine, error) {
 	m := &Machine{turn: make(chan struct{}, 1)}
 	node := &nodeView{schema: schema, id: strconv.Itoa(int(o.NodeID)), static: maps.Clone(o.Static)}
 	m.image.Store(emptyImage(node))
+	m.settled.Store(&settled{next: make(chan struct{})})
 	return m, nil
 }
 
 // Image returns the current image.
 func (m *Machine) Image() *Image { return m.image.Load() }
+
+// Settled is the index up to which all watchers know the image, and a channel that is closed when that changes.
+func (m *Machine) Settled() (index uint64, next <-chan struct{}) {
+	s := m.settled.Load()
+	return s.index, s.next
+}
 
 // Watch calls fn for every change from now on, in order and before Apply returns, so a topic is
 // known to all watchers when its creation is answered. First it calls fn with the current image and
@@ -84,10 +98,11 @@ func (m *Machine) Restore(r io.Reader) error {
 // publish makes the image current and tells the watchers. The turn is held.
 func (m *Machine) publish(old, now *Image, changed bool) {
 	m.image.Store(now)
-	if !changed {
-		return
+	if changed {
+		for _, fn := range m.watchers {
+			fn(old, now)
+		}
 	}
-	for _, fn := range m.watchers {
-		fn(old, now)
-	}
+	was := m.settled.Swap(&settled{index: now.Index, next: make(chan struct{})})
+	close(was.next)
 }
