@@ -87,3 +87,17 @@ func ErrorMessage(t *kmsg.Tags) (text string, ok bool) {
 	v, ok := get(t, tagErrorMessage)
 	return string(v), ok
 }
+
+// SetShuttingDown says, in a broker of a DescribeClusterResponse, that the broker is about to stop: it leads
+// nothing new and leaves every ISR.
+func SetShuttingDown(t *kmsg.Tags) { t.Set(tagShuttingDown, nil) }
+
+// ShuttingDown reports whether SetShuttingDown was called.
+func ShuttingDown(t *kmsg.Tags) bool { return has(t, tagShuttingDown) }
+
+// SetReplicaLogStart gives, in a replica of a DescribeQuorumResponse, the replica's log start offset, for which
+// that message has no field.
+func SetReplicaLogStart(t *kmsg.Tags, offset int64) { setInt64(t, tagReplicaLogStart, offset) }
+
+// ReplicaLogStart reads what SetReplicaLogStart wrote.
+func ReplicaLogStart(t *kmsg.Tags) (offset int64, ok bool) { return getInt64(t, tagReplicaLogStart) }

@@ -37,6 +37,8 @@ const (
 	tagAppliedIndex
 	tagBroker
 	tagErrorMessage
+	tagShuttingDown
+	tagReplicaLogStart
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset

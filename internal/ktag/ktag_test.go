@@ -52,7 +52,9 @@ func TestEveryTag(t *testing.T) {
 	ktag.SetAppliedIndex(&tags, 99)
 	ktag.SetBroker(&tags, 2)
 	ktag.SetErrorMessage(&tags, "broker 2 is alive")
-	require.Equal(t, 18, tags.Len(), "two tags share a number")
+	ktag.SetShuttingDown(&tags)
+	ktag.SetReplicaLogStart(&tags, 17)
+	require.Equal(t, 20, tags.Len(), "two tags share a number")
 
 	expected, ok := ktag.ExpectedOffset(&tags)
 	require.True(t, ok)
@@ -96,6 +98,10 @@ func TestEveryTag(t *testing.T) {
 	require.Equal(t, []int32{3, math.MaxInt32}, ktag.RefusedBrokers(&tags))
 	require.True(t, ktag.Intact(&tags))
 	require.True(t, ktag.Resign(&tags))
+	require.True(t, ktag.ShuttingDown(&tags))
+	start, ok := ktag.ReplicaLogStart(&tags)
+	require.True(t, ok)
+	require.Equal(t, int64(17), start)
 }
 
 func TestRefusedBrokersAreBounded(t *testing.T) {
