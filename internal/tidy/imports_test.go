@@ -34,6 +34,8 @@ var places = map[string]place{
 	"server/servertest": {middle, 95},
 	"server":            {middle, 90},
 
+	"server/servertest/memnet": {middle, 5},
+
 	"api/*":          {users, 80},
 	"api":            {users, 79},
 	"api/rawjson":    {users, 78},
@@ -116,7 +118,7 @@ func TestImportRows(t *testing.T) {
 			t.Errorf("%s: imports %s, which has no place in the import diagram", pos, imp)
 			return
 		}
-		if strings.HasSuffix(imp, "test") {
+		if strings.HasSuffix(imp, "test") || within(imp, "server/servertest") {
 			if !f.TestOnly() && !f.Main() {
 				t.Errorf("%s: imports %s, which only tests may", pos, imp)
 			}
