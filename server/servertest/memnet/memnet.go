@@ -1,10 +1,10 @@
 // Package memnet is a network in memory for tests: hosts that come up, die and lose power, and directed links between
 // them that are slow, narrow, or cut.
 //
-// It promises what TCP promises and no more. The bytes of a connection arrive in order and none is lost inside it: a cut
-// link holds them and gives them out after it heals. What a program loses it loses by resets, by timeouts, and by hosts
-// that are gone. A killed process leaves a host that refuses and resets; a host without power says nothing at all, until
-// it is up again and knows none of its connections.
+// It promises what TCP promises and no more. The bytes of a connection arrive in order and none is lost inside it: a
+// cut link holds them and gives them out after it heals. What a program loses it loses by resets, by timeouts, and by
+// hosts that are gone. A killed process leaves a host that refuses and resets; a host without power says nothing at
+// all, until it is up again and knows none of its connections.
 //
 // All waiting is on condition variables, channels and timers of package time, so that a network made in a bubble of
 // testing/synctest runs in fake time. Chance comes from a seed, one stream a link, and hosts and connections are
@@ -284,7 +284,8 @@ func (n *Net) Trace() (lines []string) {
 	t := &n.trace
 	for i := max(0, t.total-len(t.last)); i < t.total; i++ {
 		e := t.last[i%traced]
-		lines = append(lines, fmt.Sprintf("%13.6f %s > %s %s %d bytes %08x", e.at.Seconds(), e.from, e.to, e.what, e.bytes, e.sum))
+		lines = append(lines, fmt.Sprintf("%13.6f %s > %s %s %d bytes %08x",
+			e.at.Seconds(), e.from, e.to, e.what, e.bytes, e.sum))
 	}
 	return lines
 }
