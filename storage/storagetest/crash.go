@@ -38,8 +38,18 @@ func (f *FS) Crash(mode Mode, rng *rand.Rand) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dead = true
+	f.waits.Broadcast()
 	c := crash{mode: mode, rng: rng, done: map[*node]*node{}}
-	return &FS{root: c.survivor(f.root), locks: map[string]bool{}}
+	return newFS(c.survivor(f.root))
+}
+
+// Copy gives another disk with the same content, as a backup made at one instant. What was not synced is not synced
+// there either.
+func (f *FS) Copy() *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := crash{mode: KeepAll, done: map[*node]*node{}}
+	return newFS(c.survivor(f.root))
 }
 
 type crash struct {

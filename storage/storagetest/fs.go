@@ -27,6 +27,10 @@ import (
 // ErrCrashed is the answer to every call after a crash.
 var ErrCrashed = errors.New("the disk is gone")
 
+// ErrLie, given by a Fault to a sync, makes the sync say that all is well and do nothing: a disk whose cache lies. What
+// was not synced may be synced later.
+var ErrLie = errors.New("the disk lies")
+
 // Op names a call, for faults.
 type Op uint8
 
@@ -56,7 +60,7 @@ func (o Op) String() string {
 }
 
 // Fault is asked before each call, with the file's name, and may delay it or make it fail. A delay
-// passes in the fake time of testing/synctest.
+// passes in the fake time of testing/synctest, without any lock, and ends early when the disk crashes.
 type Fault func(op Op, name string) (delay time.Duration, err error)
 
 // Moment says on which side of an operation the power goes.
@@ -71,6 +75,7 @@ const (
 // FS is a disk in memory. It is safe for concurrent use.
 type FS struct {
 	mu    sync.Mutex
+	waits *sync.Cond // whoever is delayed
 	root  *node
 	locks map[string]bool
 	dead  bool
@@ -82,7 +87,13 @@ type FS struct {
 }
 
 // New gives an empty disk.
-func New() *FS { return &FS{root: newDir(), locks: map[string]bool{}} }
+func New() *FS { return newFS(newDir()) }
+
+func newFS(root *node) *FS {
+	f := &FS{root: root, locks: map[string]bool{}}
+	f.waits = sync.NewCond(&f.mu)
+	return f
+}
 
 // SetFault makes calls fail or wait; nil ends that.
 func (f *FS) SetFault(fault Fault) {
@@ -129,7 +140,7 @@ func (f *FS) begin(op Op, name string) (injected error, err error) {
 	if fault != nil {
 		var delay time.Duration
 		if delay, injected = fault(op, name); delay > 0 {
-			<-time.NewTimer(delay).C
+			f.wait(delay)
 		}
 	}
 	f.mu.Lock()
@@ -148,6 +159,22 @@ func (f *FS) begin(op Op, name string) (injected error, err error) {
 		return injected, nil // the caller has something to lose
 	}
 	return injected, injected
+}
+
+// wait lets a delay pass, or the disk crash.
+func (f *FS) wait(delay time.Duration) {
+	end := time.Now().Add(delay)
+	timer := time.AfterFunc(delay, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.waits.Broadcast()
+	})
+	defer timer.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for !f.dead && time.Now().Before(end) {
+		f.waits.Wait()
+	}
 }
 
 // end gives the lock back, and ends this life if it was the last operation's turn.
@@ -352,8 +379,7 @@ func (f *FS) SyncDir(name string) (err error) {
 	if err != nil {
 		return pathError(OpSyncDir, name, err)
 	}
-	n.sync(injected == nil)
-	return injected
+	return n.syncOr(injected)
 }
 
 // SyncAll implements storage.FS.
@@ -363,8 +389,8 @@ func (f *FS) SyncAll() (err error) {
 	if err != nil {
 		return err
 	}
-	f.root.each(func(_ string, n *node) { n.sync(injected == nil) })
-	return injected
+	f.root.each(func(_ string, n *node) { err = n.syncOr(injected) })
+	return err
 }
 
 // Lock implements storage.FS.

@@ -196,6 +196,54 @@ func TestDelaysPassInFakeTime(t *testing.T) {
 	})
 }
 
+// A crash ends a delay, so that whoever ends a node need not sit it out.
+func TestACrashEndsDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := storagetest.New()
+		file := write(t, f, "a", "1")
+		f.SetFault(func(storagetest.Op, string) (time.Duration, error) { return time.Hour, nil })
+		time.AfterFunc(time.Minute, func() { f.Crash(storagetest.KeepAll, nil) })
+		began := time.Now()
+		require.ErrorIs(t, file.Sync(), storagetest.ErrCrashed)
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+// A lying sync says that all is well; an honest one later does what it should have done.
+func TestALyingSync(t *testing.T) {
+	f := storagetest.New()
+	file := write(t, f, "a", "data")
+	require.NoError(t, f.SyncDir("."))
+	f.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+		if op == storagetest.OpSync || op == storagetest.OpSyncAll {
+			return 0, storagetest.ErrLie
+		}
+		return 0, nil
+	})
+	require.NoError(t, file.Sync())
+	require.NoError(t, f.SyncAll())
+	lost, err := f.Copy().Crash(storagetest.LoseAll, nil).ReadFile("a")
+	require.NoError(t, err)
+	require.Empty(t, lost)
+	f.SetFault(nil)
+	require.NoError(t, file.Sync())
+	kept, err := f.Crash(storagetest.LoseAll, nil).ReadFile("a")
+	require.NoError(t, err)
+	require.Equal(t, "data", string(kept))
+}
+
+func TestACopyIsAnotherDisk(t *testing.T) {
+	f := storagetest.New()
+	file := write(t, f, "a", "old")
+	backup := f.Copy()
+	_, err := file.WriteAt([]byte("new"), 0)
+	require.NoError(t, err)
+	data, err := backup.ReadFile("a")
+	require.NoError(t, err)
+	require.Equal(t, "old", string(data))
+	require.False(t, f.Stopped())
+}
+
 func TestLockExcludes(t *testing.T) {
 	f := storagetest.New()
 	lock, err := f.Lock(".lock")

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -97,6 +98,15 @@ func (n *node) sync(keep bool) {
 		}
 	}
 	n.changes, n.renames = nil, nil
+}
+
+// syncOr makes the pending changes durable, unless a fault is injected, and gives what the sync answers.
+func (n *node) syncOr(injected error) error {
+	if errors.Is(injected, ErrLie) {
+		return nil
+	}
+	n.sync(injected == nil)
+	return injected
 }
 
 // names are a directory's names, sorted.
@@ -206,8 +216,7 @@ func (f *file) Sync() (err error) {
 	if err != nil {
 		return err
 	}
-	f.node.sync(injected == nil)
-	return injected
+	return f.node.syncOr(injected)
 }
 
 // Size implements storage.File.
