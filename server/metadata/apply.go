@@ -26,6 +26,8 @@ type Item struct {
 	Message string
 	// Topic is the topic as it was created or changed, or as it was before its deletion.
 	Topic *Topic
+	// Partition is the partition as AlterPartition left it.
+	Partition *Partition
 }
 
 // Err returns the item's failure as a kerr value, or nil.

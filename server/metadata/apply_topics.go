@@ -88,7 +88,7 @@ func (e *editor) checkReplicas(name string, partitions [][]int32, size int) Item
 			if slices.Contains(replicas[:j], id) {
 				return refuse(kerr.InvalidReplicaAssignment, "topic %s: broker %d is in %v twice", name, id, replicas)
 			}
-			active = active || e.next.active(id)
+			active = active || e.next.Active(id)
 		}
 		if !active {
 			return refuse(kerr.InvalidReplicaAssignment, "topic %s: all brokers of %v are fenced: one must be able to lead",
@@ -122,7 +122,7 @@ func (e *editor) newPartition(replicas []int32) Partition {
 	p := Partition{Replicas: slices.Clone(replicas), Leader: NoLeader}
 	p.ISR = p.Replicas
 	if !e.allActive(p.Replicas) {
-		p.ISR = slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return !e.next.active(id) })
+		p.ISR = slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return !e.next.Active(id) })
 	}
 	if len(p.ISR) > 0 {
 		p.Leader = p.ISR[0]
@@ -131,7 +131,7 @@ func (e *editor) newPartition(replicas []int32) Partition {
 }
 
 func (e *editor) allActive(replicas []int32) bool {
-	return !slices.ContainsFunc(replicas, func(id int32) bool { return !e.next.active(id) })
+	return !slices.ContainsFunc(replicas, func(id int32) bool { return !e.next.Active(id) })
 }
 
 func (c *DeleteTopics) apply(e *editor) Result {

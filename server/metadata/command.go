@@ -38,9 +38,21 @@ type RegisterBroker struct {
 	Endpoints    []Endpoint `json:"endpoints,omitempty"`
 	Rack         string     `json:"rack,omitempty"`
 	// PreviousEpoch is the epoch of the run whose clean end the broker's data proves, or -1. Unless
-	// it is the last epoch of the broker, unsynced records may be lost, and the partitions that
-	// it leads get a new leader epoch, by which readers notice.
+	// it is the last epoch of the broker, unsynced records may be lost.
 	PreviousEpoch int64 `json:"previous_epoch"`
+	// Fenced registers the broker out of service until ChangeBrokers takes it in: it leaves every ISR,
+	// for the ELR where that is short, so that it never goes on with a leader epoch of the run
+	// before. Every new command sets it. Without it the broker is in service at once and stays where
+	// it was in sync; the partitions that it leads get a new leader epoch if records may be lost.
+	Fenced bool `json:"fenced,omitempty"`
+	// Intact says that the data directory holds everything the broker acknowledged even without a clean
+	// end, as it does after a crash where each acknowledgement waits for the disk. Where neither
+	// this nor PreviousEpoch says so, the broker leaves every ELR too.
+	Intact bool `json:"intact,omitempty"`
+	// DataEpoch is the broker epoch under which the data directory was last in use, 0 when not told. One
+	// below that of the broker's last run in service shows an older directory, which is not intact.
+	DataEpoch int64    `json:"data_epoch,omitempty"`
+	Defaults  Defaults `json:"defaults,omitzero"`
 }
 
 // CreateTopics creates topics.
@@ -166,7 +178,7 @@ func newCommand(kind string) Command {
 	case "AllocateProducerIDs":
 		return new(AllocateProducerIDs)
 	}
-	return nil
+	return newClusterCommand(kind)
 }
 
 type envelope struct {

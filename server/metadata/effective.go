@@ -39,6 +39,15 @@ func (n *nodeView) with(configs map[string]map[string]string) *nodeView {
 	return v
 }
 
+// staticDefaults is what the static configuration says about elections.
+func (n *nodeView) staticDefaults() Defaults {
+	static := nodeView{schema: n.schema, layers: []layer{{kmsg.ConfigSourceStaticBrokerConfig, n.static}}}
+	r := settingsReader{table: n.schema.Broker, get: static.brokerValue}
+	return Defaults{
+		MinISR: r.int("min.insync.replicas"), UncleanElection: r.value("unclean.leader.election.enable").yes,
+	}
+}
+
 // ConfigValue is the value of a key in effect, and where it comes from.
 type ConfigValue struct {
 	Key   *ConfigKey

@@ -50,6 +50,24 @@ type Broker struct {
 	Rack      string     `json:"rack,omitempty"`
 	// Fenced brokers lead nothing and are in no ISR.
 	Fenced bool `json:"fenced,omitempty"`
+	// ShuttingDown brokers are in no ISR and lead nothing, but for partitions that nobody else could
+	// lead. No broker is both this and fenced.
+	ShuttingDown bool `json:"shutting_down,omitempty"`
+	// ServedEpoch is the epoch of the last run that was in service, where that is not Epoch: 0 means it
+	// is, -1 that there was none.
+	ServedEpoch int64 `json:"served_epoch,omitempty"`
+}
+
+// State is what the broker may do now.
+func (b *Broker) State() BrokerState {
+	switch {
+	case b.Fenced:
+		return BrokerFenced
+	case b.ShuttingDown:
+		return BrokerShuttingDown
+	default:
+		return BrokerActive
+	}
 }
 
 // Endpoint is an address of a broker.
@@ -72,15 +90,39 @@ type Topic struct {
 }
 
 // Partition is one partition of a topic.
-// Invariant: ISR is a part of Replicas; Leader is in ISR or NoLeader.
+//
+// Invariant: ISR, ELR, LastKnownELR, Adding and Removing are parts of Replicas; ISR and ELR have no
+// broker in common. Leader is in ISR, or NoLeader where the ISR is empty. The ISR holds active brokers,
+// or only a leader that is shutting down.
 type Partition struct {
+	// Replicas is in order of preference as leader. During a reassignment it is the replicas wanted
+	// and then Removing.
 	Replicas []int32
 	ISR      []int32
 	Leader   int32
-	// LeaderEpoch grows with every election, PartitionEpoch with every change.
+	// LeaderEpoch grows with every change of the leader and whenever a replica is taken away,
+	// PartitionEpoch with every change.
 	LeaderEpoch    int32
 	PartitionEpoch int32
+	// Adding and Removing are what a reassignment in progress adds to and takes from the replicas
+	// there were before it.
+	Adding   []int32
+	Removing []int32
+	// ELR is the eligible leader replicas: out of the ISR, but complete up to the high watermark, since
+	// that has not moved after they left. LastKnownELR is who may lead when they all have lost data:
+	// the last leader, once the ISR is empty.
+	ELR          []int32
+	LastKnownELR []int32
+	// Recovering is true from an unclean election until the leader says that it has recovered.
+	Recovering bool
 }
+
+// Target returns the replicas that there will be at the end of the reassignment in progress; without
+// one, those there are.
+func (p *Partition) Target() []int32 { return p.Replicas[:len(p.Replicas)-len(p.Removing)] }
+
+// Reassigning reports whether a reassignment is in progress.
+func (p *Partition) Reassigning() bool { return len(p.Adding)+len(p.Removing) > 0 }
 
 // NoLeader is the leader of a partition that has none.
 const NoLeader int32 = -1
@@ -88,8 +130,8 @@ const NoLeader int32 = -1
 // Internal reports whether the topic belongs to the brokers.
 func (t *Topic) Internal() bool { return IsInternal(t.Name) }
 
-// ReplicationFactor is the number of replicas of the topic's first partition.
-func (t *Topic) ReplicationFactor() int { return len(t.Partitions[0].Replicas) }
+// ReplicationFactor is the number of replicas that the topic's first partition shall have.
+func (t *Topic) ReplicationFactor() int { return len(t.Partitions[0].Target()) }
 
 // Topic returns the topic of that name, or nil.
 func (m *Image) Topic(name string) *Topic { return m.topics.get(name) }
@@ -126,11 +168,23 @@ func (m *Image) BrokerOverrides(resource string) map[string]string { return m.co
 // Settings is what this node does as a broker.
 func (m *Image) Settings() *BrokerSettings { return m.node.settings }
 
-// active reports whether the broker may lead partitions.
-func (m *Image) active(id int32) bool {
+// Active reports whether the broker may lead partitions and be in sync: it is registered, and neither
+// fenced nor shutting down.
+func (m *Image) Active(id int32) bool {
 	b := m.brokers[id]
-	return b != nil && !b.Fenced
+	return b != nil && !b.Fenced && !b.ShuttingDown
 }
+
+// BrokerEpoch returns the epoch of a broker's registration, -1 when it has none.
+func (m *Image) BrokerEpoch(id int32) int64 {
+	if b := m.brokers[id]; b != nil {
+		return b.Epoch
+	}
+	return -1
+}
+
+// StaticDefaults returns what this node's static configuration says, for it to put into commands.
+func (m *Image) StaticDefaults() Defaults { return m.node.staticDefaults() }
 
 // Change is a topic that differs between two images: Old is nil when it is new, New when it is gone.
 // A topic deleted and made again under its name is two changes, the deletion first.

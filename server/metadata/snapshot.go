@@ -48,6 +48,11 @@ type snapshotPartition struct {
 	Leader         int32   `json:"leader"`
 	LeaderEpoch    int32   `json:"leader_epoch"`
 	PartitionEpoch int32   `json:"partition_epoch"`
+	Adding         []int32 `json:"adding,omitempty"`
+	Removing       []int32 `json:"removing,omitempty"`
+	ELR            []int32 `json:"elr,omitempty"`
+	LastKnownELR   []int32 `json:"last_known_elr,omitempty"`
+	Recovering     bool    `json:"recovering,omitempty"`
 }
 
 // WriteSnapshot writes the agreed part of the image.
