@@ -93,7 +93,7 @@ func (b *bench) drive(ctx context.Context, s *server, args ...string) (result, e
 	file := filepath.Join(b.work, "run.jsonl")
 	os.Remove(file)
 	all := append([]string{
-		"-addr", s.addr, "-pids", s.pid(), "-runs", "1", "-d", b.length.String(), "-warm", b.warm.String(), "-out", file,
+		"-addr", s.addr, "-pids", s.pids(), "-runs", "1", "-d", b.length.String(), "-warm", b.warm.String(), "-out", file,
 	}, args...)
 	if b.quiet > 0 {
 		all = append(all, "-quiet", trim(b.quiet), "-tries", "3")

@@ -30,6 +30,7 @@ func (b *bench) rows() []*row {
 	rows := b.produceRows()
 	rows = append(rows, b.consumeRows()...)
 	rows = append(rows, b.streamRows()...)
+	rows = append(rows, b.clusterRows()...)
 	return append(rows, b.startRows()...)
 }
 

@@ -21,6 +21,8 @@ type server struct {
 	addr string
 	dir  string
 	log  *os.File
+	// others are the further processes of a cluster.
+	others []*server
 }
 
 // freeAddr picks a loopback port that is free now.
@@ -47,12 +49,16 @@ func (b *bench) startIn(ctx context.Context, dir, program string, args ...string
 	if err != nil {
 		return nil, err
 	}
+	return b.startAt(ctx, dir, addr, program, args...)
+}
+
+func (b *bench) startAt(ctx context.Context, dir, addr, program string, args ...string) (s *server, err error) {
 	_, port, _ := net.SplitHostPort(addr)
 	fill := strings.NewReplacer("{addr}", addr, "{port}", port, "{dir}", dir)
 	for i := range args {
 		args[i] = fill.Replace(args[i])
 	}
-	s := &server{cmd: exec.CommandContext(ctx, program, args...), addr: addr, dir: dir}
+	s = &server{cmd: exec.CommandContext(ctx, program, args...), addr: addr, dir: dir}
 	logs := filepath.Join(b.work, "servers.log")
 	if s.log, err = os.OpenFile(logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 		return nil, err
@@ -134,11 +140,24 @@ func (s *server) stop(sig syscall.Signal) {
 }
 
 func (s *server) end() {
-	s.stop(syscall.SIGTERM)
-	os.RemoveAll(s.dir)
+	sig := syscall.SIGTERM
+	if len(s.others) > 0 {
+		sig = syscall.SIGKILL // a member would hand over to the others first
+	}
+	for _, o := range append(s.others, s) {
+		o.stop(sig)
+		os.RemoveAll(o.dir)
+	}
 }
 
-func (s *server) pid() string { return strconv.Itoa(s.cmd.Process.Pid) }
+// pids lists the processes by commas.
+func (s *server) pids() string {
+	list := strconv.Itoa(s.cmd.Process.Pid)
+	for _, o := range s.others {
+		list += "," + strconv.Itoa(o.cmd.Process.Pid)
+	}
+	return list
+}
 
 // own starts our binary; sync is log.sync.
 func (b *bench) own(ctx context.Context, sync string, more ...string) (*server, error) {
