@@ -34,7 +34,8 @@ var places = map[string]place{
 	"server/servertest": {middle, 95},
 	"server":            {middle, 90},
 
-	"server/servertest/memnet": {middle, 5},
+	"server/servertest/history": {middle, 5},
+	"server/servertest/memnet":  {middle, 5},
 
 	"api/*":          {users, 80},
 	"api":            {users, 79},
