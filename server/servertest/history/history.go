@@ -2,7 +2,8 @@
 //
 // A history is a list of operations, each with when it was called, when it returned, and what came of it: done,
 // certainly not done, or unknown. Checks are one pass each over the list, linear but for sorting, in an order in which
-// later ones may rely on earlier ones. What they find names the invariant and the operations that contradict each other.
+// later ones may rely on earlier ones. What they find names the invariant and the operations that contradict each
+// other.
 //
 // Clients of a simulation add operations from many goroutines; the checks run when all have ended.
 package history
