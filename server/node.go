@@ -23,6 +23,7 @@ import (
 
 	"millrace/api/native"
 	"millrace/server/broker"
+	"millrace/server/controller"
 	"millrace/server/metadata"
 	"millrace/server/quorum"
 	"millrace/storage"
@@ -37,6 +38,7 @@ type Node struct {
 	dir     *storage.Dir
 	machine *metadata.Machine
 	quorum  *quorum.Raft
+	control *controller.Controller
 	broker  *broker.Broker
 	cluster kmsg.Requestor // the router over all of the above
 
@@ -104,8 +106,11 @@ func (n *Node) close() error {
 	// ends retention, and closes each log with a sync.
 	err := n.broker.Close()
 
-	// The quorum goes after the broker, which may have asked the controller for producer ids until now, and before the
-	// directory, whose lock also guards the metadata log.
+	// The controller goes after the broker, which may have asked it for producer ids until now, and before the quorum, which
+	// it proposes to.
+	err = errors.Join(err, n.control.Close())
+
+	// The quorum goes before the directory, whose lock also guards the metadata log.
 	err = errors.Join(err, n.quorum.Close())
 
 	// The directory is last: it writes the checkpoints and, when all logs were closed cleanly, the marker that lets

@@ -69,6 +69,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	_ = step(n.listen, func() error { return n.listener.Close() }) &&
 		step(n.openDir, func() error { return n.dir.Close() }) &&
 		step(func() error { return n.openQuorum(ctx) }, func() error { return n.quorum.Close() }) &&
+		step(n.openController, func() error { return n.control.Close() }) &&
 		step(func() error { return n.openBroker(ctx) }, func() error { return n.broker.Close() }) &&
 		step(n.serve, func() error { return nil })
 	return n, err
@@ -152,9 +153,17 @@ func (n *Node) openQuorum(ctx context.Context) (err error) {
 	return nil
 }
 
+// openController starts what looks after the cluster while this node leads the quorum.
+func (n *Node) openController() error {
+	n.control = controller.Open(controller.Config{
+		NodeID: n.cfg.NodeID, Machine: n.machine, Quorum: n.quorum, Rand: n.fork(), Logger: n.log,
+	})
+	return nil
+}
+
 // openBroker registers this node with the cluster, opens its partitions and puts the router over everything.
 func (n *Node) openBroker(ctx context.Context) error {
-	ctl := controller.New(controller.Config{Machine: n.machine, Quorum: n.quorum, Rand: n.fork(), Logger: n.log})
+	ctl := n.control
 	if err := n.register(ctx, ctl); err != nil {
 		return fmt.Errorf("register with the cluster: %w", err)
 	}

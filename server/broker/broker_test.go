@@ -88,9 +88,10 @@ func newNode(t testing.TB, o options) *node {
 	m, err := metadata.NewMachine(metadata.Options{NodeID: 1, Static: o.static})
 	require.NoError(t, err)
 	n := &node{t: t, options: o, machine: m}
-	n.control = controller.New(controller.Config{
-		Machine: m, Quorum: newSoloQuorum(m), Rand: rand.New(rand.NewPCG(1, 2)),
+	n.control = controller.Open(controller.Config{
+		NodeID: 1, Machine: m, Quorum: newSoloQuorum(m), Rand: rand.New(rand.NewPCG(1, 2)),
 	})
+	t.Cleanup(func() { require.NoError(t, n.control.Close()) })
 	_, err = n.control.RegisterBroker(context.Background(), controller.Registration{
 		ID: 1, Incarnation: metadata.UUID{1: 1}, PreviousEpoch: -1,
 		Endpoints: []metadata.Endpoint{{Name: "http", Host: "127.0.0.1", Port: 8082}},

@@ -85,7 +85,7 @@ func TestCallerGone(t *testing.T) {
 func TestNotController(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	c.mustCreate(t, newTopic("t", 1, 1))
-	c.quorum.follower = true
+	c.quorum.follower.Store(true)
 	created := c.create(t, newTopic("a", 1, 1), newTopic("b", 0, 1))
 	for _, answer := range created {
 		requireCode(t, kerr.NotController, answer.ErrorCode, answer.ErrorMessage)
@@ -106,7 +106,7 @@ func TestNotController(t *testing.T) {
 // A node that cannot lead because its disk failed says so: nothing gets better by trying again.
 func TestNotControllerForGood(t *testing.T) {
 	c := newCluster(t, 1, nil)
-	c.quorum.follower = true
+	c.quorum.follower.Store(true)
 	c.quorum.offline = fmt.Errorf("%w: input/output error", quorum.ErrOffline)
 	created := c.create(t, newTopic("a", 1, 1))[0]
 	requireCode(t, kerr.KafkaStorageError, created.ErrorCode, created.ErrorMessage)

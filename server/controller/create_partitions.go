@@ -35,6 +35,7 @@ func (c *Controller) handleCreatePartitions(
 		return nil, err
 	}
 	resp := r.ResponseKind().(*kmsg.CreatePartitionsResponse)
+	setIndex(&resp.UnknownTags, p.index)
 	for i, name := range answered {
 		t := kmsg.NewCreatePartitionsResponseTopic()
 		t.Topic, t.ErrorCode, t.ErrorMessage = name, p.answers[i].Code, message(p.answers[i])

@@ -36,6 +36,7 @@ func (c *Controller) handleCreateTopics(
 		return nil, err
 	}
 	resp := r.ResponseKind().(*kmsg.CreateTopicsResponse)
+	setIndex(&resp.UnknownTags, p.index)
 	for i, name := range answered {
 		resp.Topics = append(resp.Topics, c.createdTopic(name, p.answers[i], r.ValidateOnly))
 	}

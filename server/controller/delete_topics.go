@@ -51,6 +51,7 @@ func (c *Controller) handleDeleteTopics(
 		return nil, err
 	}
 	resp := r.ResponseKind().(*kmsg.DeleteTopicsResponse)
+	setIndex(&resp.UnknownTags, p.index)
 	for i, t := range asked {
 		resp.Topics = append(resp.Topics, deletedTopic(t, p.answers[i]))
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,16 +21,23 @@ import (
 // is called before each.
 type alone struct {
 	machine   *metadata.Machine
-	index     uint64
-	follower  bool
+	follower  atomic.Bool
+	term      atomic.Uint64
+	looks     atomic.Int64 // how often somebody asked who leads
 	fail      error
 	offline   error // then nobody leads
 	before    func()
 	proposals int
+
+	mu      sync.Mutex
+	index   uint64        // guarded by mu
+	changed chan struct{} // guarded by mu
 }
 
 func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, uint64, error) {
+	q.mu.Lock()
 	q.proposals++
+	q.mu.Unlock()
 	if q.before != nil {
 		q.before()
 	}
@@ -39,12 +48,18 @@ func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, u
 	if q.fail != nil {
 		return metadata.Result{}, 0, q.fail
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.index++
 	r, err := q.machine.Apply(q.index, command)
 	return r, q.index, err
 }
 
-func (q *alone) IsLeader() bool { return !q.follower }
+func (q *alone) IsLeader() bool {
+	q.looks.Add(1)
+	return !q.follower.Load()
+}
+
 func (q *alone) Leader() int32 {
 	if q.offline != nil {
 		return -1
@@ -52,6 +67,23 @@ func (q *alone) Leader() int32 {
 	return 7
 }
 func (q *alone) Offline() error { return q.offline }
+
+// Changed is closed by elect.
+func (q *alone) Changed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.changed
+}
+
+// elect begins a term that this node leads.
+func (q *alone) elect() {
+	q.term.Add(1)
+	q.follower.Store(false)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
 
 var _ quorum.Quorum = (*alone)(nil)
 
@@ -69,16 +101,29 @@ func newCluster(t testing.TB, brokers int, static map[string]string) *cluster {
 
 func newLimitedCluster(t testing.TB, brokers int, static map[string]string, limits metadata.Limits) *cluster {
 	t.Helper()
-	m, err := metadata.NewMachine(metadata.Options{NodeID: 1, Static: static})
-	require.NoError(t, err)
-	q := &alone{machine: m}
-	c := controller.New(controller.Config{Machine: m, Quorum: q, Limits: limits, Rand: rand.New(rand.NewPCG(1, 2))})
+	c := openCluster(t, static, controller.Config{Limits: limits})
 	for id := range brokers {
 		_, err := c.RegisterBroker(t.Context(), controller.Registration{
 			ID: int32(id + 1), Incarnation: [16]byte{byte(id + 1)}, PreviousEpoch: -1,
 		})
 		require.NoError(t, err)
 	}
+	return c
+}
+
+// openCluster opens a controller of a cluster without brokers, on node 1 unless the config says otherwise.
+func openCluster(t testing.TB, static map[string]string, config controller.Config) *cluster {
+	t.Helper()
+	m, err := metadata.NewMachine(metadata.Options{NodeID: 1, Static: static})
+	require.NoError(t, err)
+	q := &alone{machine: m, changed: make(chan struct{})}
+	config.Machine, config.Quorum, config.Changed, config.Term = m, q, q.Changed, q.term.Load
+	config.Rand = rand.New(rand.NewPCG(1, 2))
+	if config.NodeID == 0 {
+		config.NodeID = 1
+	}
+	c := controller.Open(config)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return &cluster{c, m, q}
 }
 

@@ -42,6 +42,7 @@ func (c *Controller) handleIncrementalAlterConfigs(
 		return nil, err
 	}
 	resp := r.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	setIndex(&resp.UnknownTags, p.index)
 	for i, answer := range p.answers {
 		res := kmsg.NewIncrementalAlterConfigsResponseResource()
 		res.ResourceType, res.ResourceName = asked[i].kind, asked[i].name

@@ -21,7 +21,7 @@ func (c *Controller) place(image *metadata.Image, topic string, count, factor in
 		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot have %s: the cluster has %s",
 			topic, metadata.Count(factor, "replica"), metadata.Count(len(brokers), "broker"))
 	}
-	if !slices.ContainsFunc(brokers, func(b *metadata.Broker) bool { return !b.Fenced }) {
+	if !slices.ContainsFunc(brokers, inService) {
 		return nil, refuse(kerr.InvalidReplicationFactor, "topic %s cannot be placed: no broker of %d is in service",
 			topic, len(brokers))
 	}
@@ -35,10 +35,14 @@ func (c *Controller) place(image *metadata.Image, topic string, count, factor in
 	return partitions, metadata.Item{}
 }
 
-// placer spreads replicas over brokers and racks. Leaders take turns, so each unfenced broker leads as
+// inService reports whether a broker may lead what is placed now. One that is fenced or shutting down gets
+// replicas only where there are too few others.
+func inService(b *metadata.Broker) bool { return !b.Fenced && !b.ShuttingDown }
+
+// placer spreads replicas over brokers and racks. Leaders take turns, so each broker in service leads as
 // many partitions as any other, give or take one. The other replicas of a partition go to the racks
 // after the leader's in turn, so a partition is in as many racks as it can be; within a rack brokers
-// take turns. After each cycle of leaders all is shuffled, so that brokers do not always share the
+// take turns. Brokers out of service come last, where that does not cost a rack. After each cycle of leaders all is shuffled, so that brokers do not always share the
 // same partitions.
 type placer struct {
 	rand    *rand.Rand
@@ -59,7 +63,7 @@ type place struct {
 	rack int
 }
 
-// newPlacer needs at least one unfenced broker. The brokers come by id.
+// newPlacer needs at least one broker in service. The brokers come by id.
 func newPlacer(brokers []*metadata.Broker, r *rand.Rand) *placer {
 	byName := make(map[string]*rack)
 	var names []string
@@ -93,14 +97,15 @@ func (p *placer) shuffle() {
 	for round := range longest {
 		for i := range p.racks {
 			at := (start + i) % len(p.racks)
-			if r := p.racks[at]; round < len(r.brokers) && !r.brokers[round].Fenced {
+			if r := p.racks[at]; round < len(r.brokers) && inService(r.brokers[round]) {
 				p.leaders = append(p.leaders, place{r.brokers[round].ID, at})
 			}
 		}
 	}
 }
 
-// next returns the replicas of one more partition, the leader first.
+// next returns the replicas of one more partition, the leader first. Each round takes at most one broker of
+// each rack: first of the racks that have one in service, then of those that do not.
 func (p *placer) next(factor int) []int32 {
 	if p.at == len(p.leaders) {
 		p.shuffle()
@@ -108,24 +113,31 @@ func (p *placer) next(factor int) []int32 {
 	leader := p.leaders[p.at]
 	p.at++
 	replicas := append(make([]int32, 0, factor), leader.id)
-	for i := 1; len(replicas) < factor; i++ {
-		r := p.racks[(leader.rack+i)%len(p.racks)]
-		if id, ok := r.take(replicas); ok {
-			replicas = append(replicas, id)
+	visited := make([]bool, len(p.racks))
+	visited[leader.rack] = true
+	for ; len(replicas) < factor; clear(visited) {
+		for _, serving := range []bool{true, false} {
+			for i := range p.racks {
+				at := (leader.rack + i) % len(p.racks)
+				if visited[at] || len(replicas) == factor {
+					continue
+				}
+				if id, ok := p.racks[at].take(replicas, serving); ok {
+					replicas, visited[at] = append(replicas, id), true
+				}
+			}
 		}
 	}
 	return replicas
 }
 
-// take returns the next broker that is not taken yet, a fenced one only if there is no other.
-func (r *rack) take(taken []int32) (int32, bool) {
-	for _, fenced := range []bool{false, true} {
-		for i := range r.brokers {
-			at := (r.next + i) % len(r.brokers)
-			if b := r.brokers[at]; b.Fenced == fenced && !slices.Contains(taken, b.ID) {
-				r.next = at + 1
-				return b.ID, true
-			}
+// take returns the next broker that is not taken yet, of those in service or of the others.
+func (r *rack) take(taken []int32, serving bool) (int32, bool) {
+	for i := range r.brokers {
+		at := (r.next + i) % len(r.brokers)
+		if b := r.brokers[at]; inService(b) == serving && !slices.Contains(taken, b.ID) {
+			r.next = at + 1
+			return b.ID, true
 		}
 	}
 	return 0, false
