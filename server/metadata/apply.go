@@ -2,7 +2,10 @@ package metadata
 
 import (
 	"fmt"
+	"iter"
 	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -43,7 +46,9 @@ type editor struct {
 	topics indexEditor
 	// ownBrokers and ownConfigs are set once the map was copied.
 	ownBrokers, ownConfigs bool
-	changed                bool
+	// ownTopics holds the topics whose partitions were copied, which this command may change in place.
+	ownTopics map[*Topic]bool
+	changed   bool
 }
 
 // Apply returns the image after a command, which has that log index, and the command's answer.
@@ -70,29 +75,45 @@ func (e *editor) setBroker(b *Broker) {
 	e.changed = true
 }
 
-// setConfigs puts the dynamic configuration of a broker resource and recomputes what follows from it.
-func (e *editor) setConfigs(resource string, values map[string]string) {
-	if !e.ownConfigs {
-		e.next.configs, e.ownConfigs = cloneMap(e.next.configs), true
+// removeBroker forgets a broker and its dynamic configuration.
+func (e *editor) removeBroker(id int32) {
+	if !e.ownBrokers {
+		e.next.brokers, e.ownBrokers = cloneMap(e.next.brokers), true
 	}
-	if len(values) == 0 {
-		delete(e.next.configs, resource)
-	} else {
-		e.next.configs[resource] = values
-	}
+	delete(e.next.brokers, id)
 	e.changed = true
-	old := e.next.node
-	if resource != "" && resource != old.id {
-		return
+	if resource := strconv.Itoa(int(id)); e.next.configs[resource] != nil {
+		e.setConfigs(resource, nil)
 	}
-	e.next.node = old.with(e.next.configs)
-	if *e.next.node.topicDefaults == *old.topicDefaults {
-		e.next.node.topicDefaults = old.topicDefaults
-		return
+}
+
+// allTopics walks the topics that there were before the command, each as the command left it so far.
+func (e *editor) allTopics() iter.Seq[*Topic] {
+	return func(yield func(*Topic) bool) {
+		for _, t := range e.topics.sorted {
+			if now := e.topics.getID(t.ID); now != nil && !yield(now) {
+				return
+			}
+		}
 	}
-	for _, t := range e.topics.sorted {
-		e.replaceTopic(e.topics.get(t.Name), func(t *Topic) { t.Settings = e.next.node.topicSettings(t.Configs) })
+}
+
+// putPartition puts a partition in its place, unless its epoch says that nothing changed. However many
+// partitions of a topic a command changes, their list is copied once.
+func (e *editor) putPartition(t *Topic, i int, p Partition) bool {
+	if p.PartitionEpoch == t.Partitions[i].PartitionEpoch {
+		return false
 	}
+	t = e.topics.getID(t.ID)
+	if !e.ownTopics[t] {
+		t = e.replaceTopic(t, func(t *Topic) { t.Partitions = slices.Clone(t.Partitions) })
+		if e.ownTopics == nil {
+			e.ownTopics = make(map[*Topic]bool)
+		}
+		e.ownTopics[t] = true
+	}
+	t.Partitions[i] = p
+	return true
 }
 
 // replaceTopic puts a changed copy of a topic in its place.
@@ -109,7 +130,7 @@ func emptyImage(node *nodeView) *Image {
 	return &Image{
 		brokers: make(map[int32]*Broker),
 		configs: make(map[string]map[string]string),
-		node:    node.with(nil),
+		node:    node.with(nil, Defaults{}),
 	}
 }
 

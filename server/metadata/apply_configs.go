@@ -48,9 +48,11 @@ func (e *editor) alterTopic(r *AlterResource) Item {
 	if len(now) == 0 {
 		now = nil
 	}
-	return Item{Topic: e.replaceTopic(t, func(t *Topic) {
+	changed := e.replaceTopic(t, func(t *Topic) {
 		t.Configs, t.Settings = now, e.next.node.topicSettings(now)
-	})}
+	})
+	e.followTopicRules(changed, e.next.rules(t.Configs))
+	return Item{Topic: e.topics.getID(t.ID)}
 }
 
 func (e *editor) alterBroker(r *AlterResource) Item {
@@ -91,6 +93,9 @@ func (e *editor) checkBrokerResource(r *AlterResource) Item {
 				"broker configuration %s is read-only: set it in the configuration that the broker starts with", op.Name)
 		case key.Update == PerBroker && r.Name == "":
 			return refuse(kerr.InvalidRequest, "broker configuration %s is of single brokers: name a broker", op.Name)
+		case agreedKey(op.Name) && r.Name != "" && op.Op != OpDelete && e.next.defaults.MinISR > 0:
+			return refuse(kerr.InvalidRequest, "broker configuration %s is of the whole cluster, which elects leaders by it: "+
+				"set it for all brokers, or for a topic", op.Name)
 		}
 	}
 	return Item{}

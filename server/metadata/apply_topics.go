@@ -91,7 +91,7 @@ func (e *editor) checkReplicas(name string, partitions [][]int32, size int) Item
 			active = active || e.next.Active(id)
 		}
 		if !active {
-			return refuse(kerr.InvalidReplicaAssignment, "topic %s: all brokers of %v are fenced: one must be able to lead",
+			return refuse(kerr.InvalidReplicaAssignment, "topic %s: no broker of %v is in service: one must be able to lead",
 				name, replicas)
 		}
 	}

@@ -45,8 +45,8 @@ type UnregisterBroker struct {
 // compare-and-set on the epochs; its answer has the partition as it is then. NEW_LEADER_ELECTED means
 // that the change was made and that another broker leads now.
 type AlterPartition struct {
-	BrokerID    int32            `json:"broker_id"`
-	BrokerEpoch int64            `json:"broker_epoch"`
+	BrokerID    int32              `json:"broker_id"`
+	BrokerEpoch int64              `json:"broker_epoch"`
 	Partitions  []AlteredPartition `json:"partitions"`
 }
 

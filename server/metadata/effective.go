@@ -18,6 +18,8 @@ type nodeView struct {
 	settings      *BrokerSettings
 	topicDefaults *TopicSettings // of topics that set nothing themselves
 	layers        []layer        // above the built-in defaults, the strongest first
+	// agreed holds the layers of keys that the whole cluster agrees on; nil before it does.
+	agreed []layer
 }
 
 // layer is one level at which a broker key may be set.
@@ -26,17 +28,44 @@ type layer struct {
 	values map[string]string
 }
 
-// with returns the view under changed dynamic broker configuration.
-func (n *nodeView) with(configs map[string]map[string]string) *nodeView {
+// with returns the view under changed dynamic broker configuration and agreed defaults.
+func (n *nodeView) with(configs map[string]map[string]string, d Defaults) *nodeView {
 	v := &nodeView{schema: n.schema, id: n.id, static: n.static}
 	v.layers = []layer{
 		{kmsg.ConfigSourceDynamicBrokerConfig, configs[n.id]},
 		{kmsg.ConfigSourceDynamicDefaultBrokerConfig, configs[""]},
 		{kmsg.ConfigSourceStaticBrokerConfig, n.static},
 	}
+	if d.MinISR > 0 {
+		v.agreed = []layer{
+			{kmsg.ConfigSourceDynamicDefaultBrokerConfig, configs[""]},
+			{kmsg.ConfigSourceStaticBrokerConfig, d.static(n.schema.Broker)},
+		}
+	}
 	v.settings = v.brokerSettings()
 	v.topicDefaults = v.newTopicSettings(nil)
 	return v
+}
+
+// static returns the defaults as a static configuration that differs from the built-in one.
+func (d Defaults) static(table *ConfigTable) map[string]string {
+	static := make(map[string]string)
+	for name, text := range map[string]string{
+		minISRKey: strconv.Itoa(d.MinISR), uncleanKey: strconv.FormatBool(d.UncleanElection),
+	} {
+		if text != table.Key(name).Default {
+			static[name] = text
+		}
+	}
+	return static
+}
+
+// layersOf returns the layers that a topic key takes its default from.
+func (n *nodeView) layersOf(key *ConfigKey) []layer {
+	if n.agreed != nil && agreedKey(key.Name) {
+		return n.agreed
+	}
+	return n.layers
 }
 
 // staticDefaults is what the static configuration says about elections.
@@ -44,7 +73,7 @@ func (n *nodeView) staticDefaults() Defaults {
 	static := nodeView{schema: n.schema, layers: []layer{{kmsg.ConfigSourceStaticBrokerConfig, n.static}}}
 	r := settingsReader{table: n.schema.Broker, get: static.brokerValue}
 	return Defaults{
-		MinISR: r.int("min.insync.replicas"), UncleanElection: r.value("unclean.leader.election.enable").yes,
+		MinISR: r.int(minISRKey), UncleanElection: r.value(uncleanKey).yes,
 	}
 }
 
@@ -111,7 +140,7 @@ func (n *nodeView) describeTopicKey(key *ConfigKey, overrides map[string]string)
 	if text, ok := overrides[key.Name]; ok {
 		v.Synonyms = append(v.Synonyms, ConfigSynonym{key.Name, &text, kmsg.ConfigSourceDynamicTopicConfig})
 	}
-	for _, l := range n.layers {
+	for _, l := range n.layersOf(key) {
 		for _, s := range key.Synonyms {
 			if text, ok := l.values[s.Name]; ok {
 				v.Synonyms = append(v.Synonyms, ConfigSynonym{s.Name, &text, l.source})
@@ -146,7 +175,7 @@ func (n *nodeView) topicValue(key *ConfigKey, overrides map[string]string) (stri
 	if text, ok := overrides[key.Name]; ok {
 		return text, kmsg.ConfigSourceDynamicTopicConfig, true
 	}
-	for _, l := range n.layers {
+	for _, l := range n.layersOf(key) {
 		for _, s := range key.Synonyms {
 			if text, ok := l.values[s.Name]; ok {
 				return s.convert(text), l.source, true

@@ -35,6 +35,7 @@ type Image struct {
 	configs    map[string]map[string]string // by broker resource name; "" is the default of all brokers
 	topics     topicIndex
 	partitions int // of all topics
+	defaults   Defaults
 	node       *nodeView
 }
 

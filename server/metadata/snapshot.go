@@ -20,14 +20,15 @@ const (
 )
 
 type snapshotHeader struct {
-	Format         string `json:"format"`
-	Version        int    `json:"version"`
-	Index          uint64 `json:"index"`
-	ClusterID      string `json:"cluster_id"`
-	NextProducerID int64  `json:"next_producer_id"`
-	Brokers        int    `json:"brokers"`
-	Configs        int    `json:"configs"`
-	Topics         int    `json:"topics"`
+	Format         string   `json:"format"`
+	Version        int      `json:"version"`
+	Index          uint64   `json:"index"`
+	ClusterID      string   `json:"cluster_id"`
+	NextProducerID int64    `json:"next_producer_id"`
+	Defaults       Defaults `json:"defaults,omitzero"`
+	Brokers        int      `json:"brokers"`
+	Configs        int      `json:"configs"`
+	Topics         int      `json:"topics"`
 }
 
 type snapshotConfig struct {
@@ -66,7 +67,7 @@ func (m *Image) WriteSnapshot(w io.Writer) error {
 	}
 	put(snapshotHeader{
 		Format: snapshotFormat, Version: snapshotVersion,
-		Index: m.Index, ClusterID: m.ClusterID, NextProducerID: m.NextProducerID,
+		Index: m.Index, ClusterID: m.ClusterID, NextProducerID: m.NextProducerID, Defaults: m.defaults,
 		Brokers: len(m.brokers), Configs: len(m.configs), Topics: len(m.topics.sorted),
 	})
 	for _, broker := range m.Brokers() {
@@ -115,7 +116,7 @@ func readSnapshot(r io.Reader, node *nodeView) (*Image, error) {
 		return nil, fmt.Errorf("format %q version %d is not known to this version of the server", h.Format, h.Version)
 	}
 	m := emptyImage(node)
-	m.Index, m.ClusterID, m.NextProducerID = h.Index, h.ClusterID, h.NextProducerID
+	m.Index, m.ClusterID, m.NextProducerID, m.defaults = h.Index, h.ClusterID, h.NextProducerID, h.Defaults
 	for i := range h.Brokers {
 		b := new(Broker)
 		if err := d.Decode(b); err != nil {
@@ -130,7 +131,7 @@ func readSnapshot(r io.Reader, node *nodeView) (*Image, error) {
 		}
 		m.configs[c.Broker] = c.Values
 	}
-	m.node = node.with(m.configs)
+	m.node = node.with(m.configs, m.defaults)
 	if err := m.readTopics(d, h.Topics); err != nil {
 		return nil, err
 	}
