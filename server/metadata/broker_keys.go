@@ -162,31 +162,31 @@ func brokerCleanerKeys() []ConfigKey {
 
 func brokerReplicationKeys() []ConfigKey {
 	return []ConfigKey{{
-		Name: "follower.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide,
-		Doc: "Bytes a second that throttled replicas may fetch.",
+		Name: "follower.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide, Acts: true,
+		Doc: "Bytes a second that a broker's throttled replicas may fetch, all together.",
 	}, {
-		Name: "leader.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide,
-		Doc: "Bytes a second that throttled replicas may be sent.",
+		Name: "leader.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide, Acts: true,
+		Doc: "Bytes a second that a broker may send to throttled replicas, all together.",
 	}, {
-		Name: "replica.fetch.backoff.ms", Type: intType, Default: "1000", check: atLeast(0),
+		Name: "replica.fetch.backoff.ms", Type: intType, Default: "1000", check: atLeast(0), Acts: true,
 		Doc: "How long a follower waits after a fetch that failed.",
 	}, {
-		Name: "replica.fetch.max.bytes", Type: intType, Default: "1048576", check: atLeast(0),
+		Name: "replica.fetch.max.bytes", Type: intType, Default: "1048576", check: atLeast(0), Acts: true,
 		Doc: "The bytes a follower asks for from one partition.",
 	}, {
-		Name: "replica.fetch.min.bytes", Type: intType, Default: "1", check: atLeast(0),
+		Name: "replica.fetch.min.bytes", Type: intType, Default: "1", check: atLeast(0), Acts: true,
 		Doc: "The bytes a follower's fetch waits for.",
 	}, {
-		Name: "replica.fetch.response.max.bytes", Type: intType, Default: "10485760", check: atLeast(0),
+		Name: "replica.fetch.response.max.bytes", Type: intType, Default: "10485760", check: atLeast(0), Acts: true,
 		Doc: "The bytes a follower asks for in one fetch.",
 	}, {
-		Name: "replica.fetch.wait.max.ms", Type: intType, Default: "500", check: atLeast(0),
+		Name: "replica.fetch.wait.max.ms", Type: intType, Default: "500", check: atLeast(0), Acts: true,
 		Doc: "The longest that a follower's fetch waits.",
 	}, {
 		Name: "replica.high.watermark.checkpoint.interval.ms", Type: longType, Default: "5000", check: atLeast(1), Acts: true,
 		Doc: "How often the high watermarks of all partitions are written down.",
 	}, {
-		Name: "replica.lag.time.max.ms", Type: longType, Default: "30000", check: atLeast(1),
+		Name: "replica.lag.time.max.ms", Type: longType, Default: "30000", check: atLeast(1), Acts: true,
 		Doc: "How long a follower may lag before it leaves the ISR.",
 	}, {
 		Name: "replica.selector.class", Type: kmsg.ConfigTypeString, NoDefault: true,
@@ -196,25 +196,30 @@ func brokerReplicationKeys() []ConfigKey {
 
 func brokerControllerKeys() []ConfigKey {
 	return []ConfigKey{{
-		Name: "auto.leader.rebalance.enable", Type: boolType, Default: "true",
+		Name: "auto.leader.rebalance.enable", Type: boolType, Default: "true", Acts: true,
 		Doc: "Whether leaderships go back to preferred replicas by themselves.",
 	}, {
-		Name: "broker.heartbeat.interval.ms", Type: intType, Default: "2000", check: atLeast(1),
+		Name: "broker.heartbeat.interval.ms", Type: intType, Default: "2000", check: atLeast(1), Acts: true,
 		Doc: "How often a broker tells the controller that it lives.",
 	}, {
-		Name: "broker.session.timeout.ms", Type: intType, Default: "9000", check: atLeast(1),
-		Doc: "The time without a heartbeat after which a broker is fenced.",
+		Name: "broker.rack", Type: kmsg.ConfigTypeString, NoDefault: true, Acts: true,
+		Doc: "Where the broker stands. Replicas of a partition go to different racks, and consumers that name a rack read " +
+			"from a replica there.",
 	}, {
-		Name: "controlled.shutdown.enable", Type: boolType, Default: "true",
+		Name: "broker.session.timeout.ms", Type: intType, Default: "9000", check: atLeast(1), Acts: true,
+		Doc: "The time without a heartbeat after which a broker is fenced: others lead its partitions then. More than " +
+			"broker.heartbeat.interval.ms.",
+	}, {
+		Name: "controlled.shutdown.enable", Type: boolType, Default: "true", Acts: true,
 		Doc: "Whether a broker hands over its leaderships before it stops.",
 	}, {
 		Name: "initial.broker.registration.timeout.ms", Type: intType, Default: "60000", check: atLeast(1),
 		Doc: "How long a starting broker tries to register.",
 	}, {
-		Name: "leader.imbalance.check.interval.seconds", Type: longType, Default: "300", check: atLeast(1),
+		Name: "leader.imbalance.check.interval.seconds", Type: longType, Default: "300", check: atLeast(1), Acts: true,
 		Doc: "How often the balance of leaderships is checked.",
 	}, {
-		Name: "leader.imbalance.per.broker.percentage", Type: intType, Default: "10", check: atLeast(0),
+		Name: "leader.imbalance.per.broker.percentage", Type: intType, Default: "10", check: atLeast(0), Acts: true,
 		Doc: "The part of a broker's leaderships that may be elsewhere before they are moved back.",
 	}, {
 		Name: "unclean.leader.election.interval.ms", Type: longType, Default: "300000", check: atLeast(1),

@@ -156,6 +156,10 @@ func TestSettings(t *testing.T) {
 		HighWatermarkInterval: 5 * time.Second,
 		LogSync:               "ack", LogSyncInterval: time.Second,
 		ProducerIDExpiration: 24 * time.Hour, ProducerIDExpirationCheckInterval: 10 * time.Minute,
+		SessionTimeout: 9 * time.Second, HeartbeatInterval: 2 * time.Second, ControlledShutdown: true,
+		AutoLeaderRebalance: true, LeaderImbalanceCheckInterval: 5 * time.Minute, LeaderImbalancePercent: 10,
+		ReplicaLagTimeMax: 30 * time.Second, ReplicaFetchWaitMax: 500 * time.Millisecond, ReplicaFetchMinBytes: 1,
+		ReplicaFetchMaxBytes: 1 << 20, ReplicaFetchResponseMaxBytes: 10 << 20, ReplicaFetchBackoff: time.Second,
 	}, *plain.Settings())
 
 	all := configured(t, map[string]string{"log.sync": "never"}, map[string][]string{"topic": {

@@ -253,5 +253,17 @@ func (s *Schema) ValidateStatic(static map[string]string) error {
 			return err
 		}
 	}
-	return nil
+	return s.checkSession(static)
+}
+
+// checkSession refuses a session that ends before the next heartbeat.
+func (s *Schema) checkSession(static map[string]string) error {
+	n := nodeView{schema: s, layers: []layer{{kmsg.ConfigSourceStaticBrokerConfig, static}}}
+	r := settingsReader{table: s.Broker, get: n.brokerValue}
+	session, heartbeat := r.int("broker.session.timeout.ms"), r.int("broker.heartbeat.interval.ms")
+	if session > heartbeat {
+		return nil
+	}
+	return fmt.Errorf("invalid value \"%d\" for configuration broker.session.timeout.ms: it must be more than "+
+		"broker.heartbeat.interval.ms, which is %d", session, heartbeat)
 }

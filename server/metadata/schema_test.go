@@ -120,7 +120,7 @@ func brokerValues() map[string]values {
 		"controlled.shutdown.enable delete.topic.enable transaction.partition.verification.enable") {
 		all[name] = boolean()
 	}
-	for _, name := range strings.Fields("advertised.listeners listener.security.protocol.map listeners " +
+	for _, name := range strings.Fields("advertised.listeners broker.rack listener.security.protocol.map listeners " +
 		"max.connections.per.ip.overrides metric.reporters principal.builder.class replica.selector.class " +
 		"ssl.keystore.location ssl.keystore.type") {
 		all[name] = is("", "any text", "a,b").not("\xff", strings.Repeat("x", 40_000))

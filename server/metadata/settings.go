@@ -45,6 +45,10 @@ type TopicSettings struct {
 	MinCleanableDirtyRatio float64
 
 	UncleanLeaderElection bool
+
+	// ThrottledLeader and ThrottledFollower are the replicas that replication quotas are for.
+	ThrottledLeader   *ThrottledReplicas
+	ThrottledFollower *ThrottledReplicas
 }
 
 // topicSettings returns the settings of a topic with those overrides.
@@ -72,7 +76,7 @@ func (n *nodeView) newTopicSettings(overrides map[string]string) *TopicSettings 
 		LogAppendTime:          r.value("message.timestamp.type").text == "LogAppendTime",
 		TimestampBefore:        r.value("message.timestamp.before.max.ms").num,
 		TimestampAfter:         r.value("message.timestamp.after.max.ms").num,
-		MinInsyncReplicas:      r.int("min.insync.replicas"),
+		MinInsyncReplicas:      r.int(minISRKey),
 		RetentionTime:          r.millis("retention.ms"),
 		RetentionBytes:         r.value("retention.bytes").num,
 		FileDeleteDelay:        r.millis("file.delete.delay.ms"),
@@ -88,7 +92,9 @@ func (n *nodeView) newTopicSettings(overrides map[string]string) *TopicSettings 
 		MinCompactionLag:       r.millis("min.compaction.lag.ms"),
 		MaxCompactionLag:       r.millis("max.compaction.lag.ms"),
 		MinCleanableDirtyRatio: r.value("min.cleanable.dirty.ratio").real,
-		UncleanLeaderElection:  r.value("unclean.leader.election.enable").yes,
+		UncleanLeaderElection:  r.value(uncleanKey).yes,
+		ThrottledLeader:        throttledReplicas(r.value("leader.replication.throttled.replicas").list),
+		ThrottledFollower:      throttledReplicas(r.value("follower.replication.throttled.replicas").list),
 	}
 	if v := r.value("internal.segment.bytes"); v.text != "" {
 		s.SegmentBytes = v.num
@@ -116,6 +122,25 @@ type BrokerSettings struct {
 
 	ProducerIDExpiration              time.Duration
 	ProducerIDExpirationCheckInterval time.Duration
+
+	Rack               string
+	SessionTimeout     time.Duration // broker.session.timeout.ms
+	HeartbeatInterval  time.Duration // broker.heartbeat.interval.ms
+	ControlledShutdown bool
+
+	AutoLeaderRebalance          bool
+	LeaderImbalanceCheckInterval time.Duration
+	LeaderImbalancePercent       int
+
+	ReplicaLagTimeMax            time.Duration
+	ReplicaFetchWaitMax          time.Duration
+	ReplicaFetchMinBytes         int
+	ReplicaFetchMaxBytes         int
+	ReplicaFetchResponseMaxBytes int
+	ReplicaFetchBackoff          time.Duration
+	// LeaderThrottleRate and FollowerThrottleRate are in bytes a second; 0 is no limit.
+	LeaderThrottleRate   int64
+	FollowerThrottleRate int64
 }
 
 func (n *nodeView) brokerSettings() *BrokerSettings {
@@ -134,6 +159,21 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		LogSyncInterval:                   r.millis("log.sync.interval.ms"),
 		ProducerIDExpiration:              r.millis("producer.id.expiration.ms"),
 		ProducerIDExpirationCheckInterval: r.millis("producer.id.expiration.check.interval.ms"),
+		Rack:                              r.value("broker.rack").text,
+		SessionTimeout:                    r.millis("broker.session.timeout.ms"),
+		HeartbeatInterval:                 r.millis("broker.heartbeat.interval.ms"),
+		ControlledShutdown:                r.value("controlled.shutdown.enable").yes,
+		AutoLeaderRebalance:               r.value("auto.leader.rebalance.enable").yes,
+		LeaderImbalanceCheckInterval:      seconds(r.value("leader.imbalance.check.interval.seconds").num),
+		LeaderImbalancePercent:            r.int("leader.imbalance.per.broker.percentage"),
+		ReplicaLagTimeMax:                 r.millis("replica.lag.time.max.ms"),
+		ReplicaFetchWaitMax:               r.millis("replica.fetch.wait.max.ms"),
+		ReplicaFetchMinBytes:              r.int("replica.fetch.min.bytes"),
+		ReplicaFetchMaxBytes:              r.int("replica.fetch.max.bytes"),
+		ReplicaFetchResponseMaxBytes:      r.int("replica.fetch.response.max.bytes"),
+		ReplicaFetchBackoff:               r.millis("replica.fetch.backoff.ms"),
+		LeaderThrottleRate:                r.rate("leader.replication.throttled.rate"),
+		FollowerThrottleRate:              r.rate("follower.replication.throttled.rate"),
 	}
 }
 
@@ -161,6 +201,22 @@ func (r settingsReader) value(name string) value {
 func (r settingsReader) int(name string) int { return int(r.value(name).num) }
 
 func (r settingsReader) millis(name string) time.Duration { return millis(r.value(name).num) }
+
+// rate is a number of bytes a second; 0 is no limit. The least limit is one byte.
+func (r settingsReader) rate(name string) int64 {
+	if n := r.value(name).num; n != math.MaxInt64 {
+		return max(n, 1)
+	}
+	return 0
+}
+
+// seconds converts seconds; what is beyond a Duration is the greatest one.
+func seconds(s int64) time.Duration {
+	if s > math.MaxInt64/int64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(s) * time.Second
+}
 
 // millis converts milliseconds; what is beyond a Duration, 292 years, is the greatest one.
 func millis(ms int64) time.Duration {

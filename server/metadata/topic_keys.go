@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"regexp"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -31,6 +32,36 @@ func throttled() check {
 		}
 		return true
 	}}
+}
+
+// ThrottledReplicas is a set of replicas that a replication quota is for. Nil is none.
+type ThrottledReplicas struct {
+	all   bool
+	pairs map[replica]bool
+}
+
+// replica is one replica of a topic.
+type replica struct{ partition, broker int64 }
+
+// Has reports whether the replica of a partition on a broker is one of them.
+func (r *ThrottledReplicas) Has(partition, broker int32) bool {
+	return r != nil && (r.all || r.pairs[replica{int64(partition), int64(broker)}])
+}
+
+// throttledReplicas parses a list that throttled allowed.
+func throttledReplicas(list []string) *ThrottledReplicas {
+	if len(list) == 0 {
+		return nil
+	}
+	r := &ThrottledReplicas{all: list[0] == "*", pairs: make(map[replica]bool)}
+	for _, item := range list {
+		partition, broker, _ := strings.Cut(item, ":")
+		p, ok := parseInteger(partition, 64)
+		if b, also := parseInteger(broker, 64); ok && also {
+			r.pairs[replica{p, b}] = true
+		}
+	}
+	return r
 }
 
 func topicRetentionKeys() []ConfigKey {
@@ -131,10 +162,10 @@ func topicMessageKeys() []ConfigKey {
 		Synonyms: same("log.message.timestamp.type"), Acts: true,
 		Doc: "Whose clock a record's timestamp is of: the producer's (CreateTime) or the broker's (LogAppendTime).",
 	}, {
-		Name: "min.insync.replicas", Type: kmsg.ConfigTypeInt, Default: "1", check: atLeast(1),
-		Synonyms: same("min.insync.replicas"), Acts: true,
-		Doc: "The number of in-sync replicas below which a produce with acks=all is refused. More than the topic has " +
-			"replicas is allowed and refuses all of them.",
+		Name: minISRKey, Type: kmsg.ConfigTypeInt, Default: "1", check: atLeast(1),
+		Synonyms: same(minISRKey), Acts: true,
+		Doc: "The number of in-sync replicas below which a produce with acks=all is refused and nothing new becomes " +
+			"visible to readers. More than the topic has replicas is allowed and refuses all of them.",
 	}}
 }
 
@@ -168,15 +199,15 @@ func topicCompactionKeys() []ConfigKey {
 
 func topicReplicationKeys() []ConfigKey {
 	return []ConfigKey{{
-		Name: "follower.replication.throttled.replicas", Type: kmsg.ConfigTypeList, check: throttled(),
-		Doc: "The replicas whose fetching counts against the follower's replication quota.",
+		Name: "follower.replication.throttled.replicas", Type: kmsg.ConfigTypeList, check: throttled(), Acts: true,
+		Doc: "The replicas whose fetching counts against the follower's replication quota while they are out of sync.",
 	}, {
-		Name: "leader.replication.throttled.replicas", Type: kmsg.ConfigTypeList, check: throttled(),
-		Doc: "The replicas whose being fetched counts against the leader's replication quota.",
+		Name: "leader.replication.throttled.replicas", Type: kmsg.ConfigTypeList, check: throttled(), Acts: true,
+		Doc: "The replicas whose being fetched counts against the leader's replication quota while they are out of sync.",
 	}, {
-		Name: "unclean.leader.election.enable", Type: kmsg.ConfigTypeBoolean, Default: "false",
-		Synonyms: same("unclean.leader.election.enable"),
-		Doc:      "Whether a replica that is not in sync may become leader when no other can, at the price of lost records.",
+		Name: uncleanKey, Type: kmsg.ConfigTypeBoolean, Default: "false",
+		Synonyms: same(uncleanKey), Acts: true,
+		Doc: "Whether a replica that is not in sync may become leader when no other can, at the price of lost records.",
 	}}
 }
 
