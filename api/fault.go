@@ -92,6 +92,20 @@ var (
 		Name: "UNPROCESSABLE_BODY", Status: 422, Code: 422, Title: "The body says something that cannot be done",
 		Outcome: Failed, Advice: "Correct the body and send it again.",
 	}
+	NoSuchMember = &Fault{
+		Name: "NO_SUCH_MEMBER", Status: 404, Code: 404, Title: "The cluster has no such member",
+		Outcome: Failed, Advice: "GET /v1/cluster/members lists the members.",
+	}
+	ClusterConflict = &Fault{
+		Name: "CLUSTER_CONFLICT", Status: 409, Code: 409, Title: "The state of the cluster does not allow this",
+		Outcome: Failed, Advice: "Nothing was changed.",
+	}
+	MembershipUnavailable = &Fault{
+		Name: "MEMBERSHIP_UNAVAILABLE", Status: 503, Code: 50302,
+		Title:     "The members of the cluster cannot be told or changed at the moment",
+		Retryable: true, Outcome: Failed,
+		Advice: "Send the request again a little later; if that does not help, see that a majority of the voters is up.",
+	}
 	Overloaded = &Fault{
 		Name: "OVERLOADED", Status: 503, Code: 50302, Title: "The server is at one of its limits",
 		Retryable: true, Outcome: Failed, Advice: "Send the request again after the time in Retry-After.",
@@ -142,8 +156,8 @@ func (f *Fault) forRead() *Fault {
 func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
-		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, Overloaded, NotStored,
-		DamagedBatch, NoAnswer,
+		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, ClusterConflict,
+		MembershipUnavailable, Overloaded, NotStored, DamagedBatch, NoAnswer,
 	}
 }
 

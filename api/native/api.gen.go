@@ -16,6 +16,48 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for ClusterBrokerState.
+const (
+	Active       ClusterBrokerState = "active"
+	Fenced       ClusterBrokerState = "fenced"
+	ShuttingDown ClusterBrokerState = "shutting_down"
+)
+
+// Valid indicates whether the value is a known member of the ClusterBrokerState enum.
+func (e ClusterBrokerState) Valid() bool {
+	switch e {
+	case Active:
+		return true
+	case Fenced:
+		return true
+	case ShuttingDown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for HealthStatus.
+const (
+	Degraded    HealthStatus = "degraded"
+	Ok          HealthStatus = "ok"
+	Unavailable HealthStatus = "unavailable"
+)
+
+// Valid indicates whether the value is a known member of the HealthStatus enum.
+func (e HealthStatus) Valid() bool {
+	switch e {
+	case Degraded:
+		return true
+	case Ok:
+		return true
+	case Unavailable:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Outcome.
 const (
 	Failed  Outcome = "failed"
@@ -65,8 +107,151 @@ type BatchFate struct {
 	Partition int32       `json:"partition"`
 }
 
+// BrokerCounts defines model for BrokerCounts.
+type BrokerCounts struct {
+	// Active How many take part.
+	Active int32 `json:"active"`
+
+	// Fenced The brokers that do not answer the controller.
+	Fenced     []int32 `json:"fenced"`
+	Registered int32   `json:"registered"`
+
+	// ShuttingDown The brokers that are about to stop.
+	ShuttingDown []int32 `json:"shutting_down"`
+}
+
+// BrokerDrain defines model for BrokerDrain.
+type BrokerDrain struct {
+	// DryRun Whether only the plan is made.
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// ThrottleBytesPerSecond What a broker may copy, and what one may send, for replicas that are not in sync; no limit if it is left out.
+	ThrottleBytesPerSecond *ThrottleRate `json:"throttle_bytes_per_second,omitempty"`
+}
+
+// CancelledReassignments Example: {"cancelled":[{"partition":0,"topic":"orders"}],"count":1}
+type CancelledReassignments struct {
+	// Cancelled The first 1000 of them.
+	Cancelled []PartitionRef `json:"cancelled"`
+
+	// Count How many were cancelled.
+	Count int32 `json:"count"`
+}
+
+// ChangeResult What became of one of several partitions that a request was about.
+type ChangeResult struct {
+	Detail *string `json:"detail,omitempty"`
+
+	// ErrorCode Absent if it was done.
+	ErrorCode *int32 `json:"error_code,omitempty"`
+	Partition int32  `json:"partition"`
+	Topic     string `json:"topic"`
+}
+
+// ClusterBroker defines model for ClusterBroker.
+type ClusterBroker struct {
+	// Bytes What its partitions take on disk; null if it does not answer.
+	Bytes      *int64 `json:"bytes"`
+	Controller bool   `json:"controller"`
+
+	// DiskBytes The size of its file system.
+	DiskBytes     *int64 `json:"disk_bytes"`
+	DiskFreeBytes *int64 `json:"disk_free_bytes"`
+
+	// Host Where clients reach it.
+	Host string `json:"host"`
+	Id   int32  `json:"id"`
+
+	// InSync How many of them are in sync.
+	InSync int32 `json:"in_sync"`
+
+	// Leaders How many partitions it leads.
+	Leaders int32   `json:"leaders"`
+	Port    int32   `json:"port"`
+	Rack    *string `json:"rack"`
+
+	// Replicas How many replicas it holds.
+	Replicas int32 `json:"replicas"`
+
+	// State `fenced`: it does not answer the controller, leads nothing and is in no ISR.
+	State ClusterBrokerState `json:"state"`
+}
+
+// ClusterBrokerState `fenced`: it does not answer the controller, leads nothing and is in no ISR.
+type ClusterBrokerState string
+
+// ClusterBrokerPage Example: {"items":[{"bytes":734003200,"controller":true,"disk_bytes":107374182400,"disk_free_bytes":85899345920,"host":"h1.example","id":1,"in_sync":52,"leaders":18,"port":8082,"rack":"a","replicas":52,"state":"active"}]}
+type ClusterBrokerPage struct {
+	Items []ClusterBroker `json:"items"`
+}
+
+// ClusterHealth Example: {"brokers":{"active":2,"fenced":[3],"registered":3,"shutting_down":[]},"controller":1,"partitions":{"at_min_isr":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]},"offline":{"count":0,"items":[]},"total":52,"under_min_isr":{"count":0,"items":[]},"under_replicated":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]}},"quorum":{"away":[3],"leader":1,"voters":[1,2,3]},"reasons":["broker 3 does not answer","1 partition has fewer replicas in sync than it should (orders-0)"],"status":"degraded"}
+type ClusterHealth struct {
+	Brokers BrokerCounts `json:"brokers"`
+
+	// Controller The broker that decides about the cluster; -1 if there is none.
+	Controller int32            `json:"controller"`
+	Partitions PartitionsHealth `json:"partitions"`
+	Quorum     QuorumHealth     `json:"quorum"`
+
+	// Reasons Why the status is not `ok`, in words.
+	Reasons []string     `json:"reasons"`
+	Status  HealthStatus `json:"status"`
+}
+
+// ClusterMember defines model for ClusterMember.
+type ClusterMember struct {
+	Id int32 `json:"id"`
+
+	// LastContact When the leader and the member heard of each other last, RFC 3339; null if that is not known.
+	LastContact *string `json:"last_contact"`
+	Leader      bool    `json:"leader"`
+
+	// Url Where other nodes reach it, `http://host:port`.
+	Url   string `json:"url"`
+	Voter bool   `json:"voter"`
+}
+
+// ClusterMemberPage Example: {"items":[{"id":1,"last_contact":null,"leader":true,"url":"http://h1.example:8082","voter":true}]}
+type ClusterMemberPage struct {
+	Items []ClusterMember `json:"items"`
+}
+
+// ClusterSummary Example: {"brokers":{"active":3,"fenced":[],"registered":3,"shutting_down":[]},"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","controller":1,"partitions":52,"quorum_leader":1,"reasons":[],"status":"ok","topics":4}
+type ClusterSummary struct {
+	Brokers   BrokerCounts `json:"brokers"`
+	ClusterId string       `json:"cluster_id"`
+
+	// Controller The broker that decides about the cluster; -1 if there is none.
+	Controller int32 `json:"controller"`
+	Partitions int32 `json:"partitions"`
+
+	// QuorumLeader The leader of the metadata quorum; -1 if there is none.
+	QuorumLeader int32 `json:"quorum_leader"`
+
+	// Reasons Why the status is not `ok`, in words.
+	Reasons []string     `json:"reasons"`
+	Status  HealthStatus `json:"status"`
+
+	// Topics How many topics there are, internal ones included.
+	Topics int32 `json:"topics"`
+}
+
 // ConfigValues Topic configs by Kafka's names. Values are strings; `null` is the default.
 type ConfigValues map[string]*string
+
+// DrainPlan Example: {"broker":3,"count":1,"dry_run":true,"moves":[{"partition":0,"replicas":[1,2,3],"to":[1,2,4],"topic":"orders"}],"unmovable":{"count":0,"items":[]}}
+type DrainPlan struct {
+	Broker int32 `json:"broker"`
+
+	// Count How many partitions move.
+	Count  int32 `json:"count"`
+	DryRun bool  `json:"dry_run"`
+
+	// Moves The first 1000 of them.
+	Moves     []PlannedMove `json:"moves"`
+	Unmovable UnmovableList `json:"unmovable"`
+}
 
 // ErrorEntry defines model for ErrorEntry.
 type ErrorEntry struct {
@@ -95,6 +280,36 @@ type ErrorPage struct {
 	Items []ErrorEntry `json:"items"`
 }
 
+// HealthStatus defines model for HealthStatus.
+type HealthStatus string
+
+// LeaderElection defines model for LeaderElection.
+type LeaderElection struct {
+	// Partitions The partitions; all if it is left out.
+	Partitions []PartitionRef `json:"partitions,omitempty"`
+
+	// Unclean Whether a replica that is not in sync may lead, which loses records.
+	Unclean *bool `json:"unclean,omitempty"`
+}
+
+// LeaderElectionResult Example: {"count":1,"elected":[{"partition":0,"topic":"orders"}],"unchanged":51}
+type LeaderElectionResult struct {
+	// Count How many partitions have a new leader.
+	Count int32 `json:"count"`
+
+	// Elected The first 1000 of them.
+	Elected []PartitionRef `json:"elected"`
+
+	// Unchanged How many keep the leader they have: it is the right one, or the right one is not available.
+	Unchanged int32 `json:"unchanged"`
+}
+
+// LeadershipTransfer defines model for LeadershipTransfer.
+type LeadershipTransfer struct {
+	// To The voter to lead; the one that is best caught up if it is left out.
+	To *int32 `json:"to,omitempty"`
+}
+
 // LogStart defines model for LogStart.
 type LogStart struct {
 	LogStartOffset int64 `json:"log_start_offset"`
@@ -104,6 +319,17 @@ type LogStart struct {
 // LogStarts defines model for LogStarts.
 type LogStarts struct {
 	Partitions []LogStart `json:"partitions"`
+}
+
+// NewClusterMember defines model for NewClusterMember.
+type NewClusterMember struct {
+	// Id The node's `node-id`.
+	Id int32 `json:"id"`
+
+	// Url Where other nodes reach it, `http://host:port`.
+	//
+	// Example: http://h4.example:8082
+	Url string `json:"url"`
 }
 
 // NewTopic defines model for NewTopic.
@@ -135,6 +361,66 @@ type PartitionFate struct {
 	// LogStartOffset The first offset now; absent if the partition failed.
 	LogStartOffset *int64 `json:"log_start_offset,omitempty"`
 	Partition      int32  `json:"partition"`
+}
+
+// PartitionHealth defines model for PartitionHealth.
+type PartitionHealth struct {
+	// Isr The replicas in sync.
+	Isr []int32 `json:"isr"`
+
+	// Leader -1 if there is none.
+	Leader int32 `json:"leader"`
+
+	// MinIsr `min.insync.replicas` of the topic.
+	MinIsr    int32   `json:"min_isr"`
+	Partition int32   `json:"partition"`
+	Replicas  []int32 `json:"replicas"`
+	Topic     string  `json:"topic"`
+}
+
+// PartitionHealthList defines model for PartitionHealthList.
+type PartitionHealthList struct {
+	// Count How many there are.
+	Count int32 `json:"count"`
+
+	// Items The first of them.
+	Items []PartitionHealth `json:"items"`
+}
+
+// PartitionRef defines model for PartitionRef.
+type PartitionRef struct {
+	Partition int32 `json:"partition"`
+
+	// Topic Example: orders
+	Topic string `json:"topic"`
+}
+
+// PartitionsHealth defines model for PartitionsHealth.
+type PartitionsHealth struct {
+	// AtMinIsr Those that are not fully in sync and would refuse `acks=all` with one replica less.
+	AtMinIsr PartitionHealthList `json:"at_min_isr"`
+
+	// Offline Those without a leader.
+	Offline PartitionHealthList `json:"offline"`
+	Total   int32               `json:"total"`
+
+	// UnderMinIsr Those with fewer replicas in sync than `min.insync.replicas`: `acks=all` is refused.
+	UnderMinIsr PartitionHealthList `json:"under_min_isr"`
+
+	// UnderReplicated Those with a replica that is not in sync.
+	UnderReplicated PartitionHealthList `json:"under_replicated"`
+}
+
+// PlannedMove defines model for PlannedMove.
+type PlannedMove struct {
+	Partition int32 `json:"partition"`
+
+	// Replicas The replicas now.
+	Replicas []int32 `json:"replicas"`
+
+	// To The replicas afterwards.
+	To    []int32 `json:"to"`
+	Topic string  `json:"topic"`
 }
 
 // Problem An RFC 9457 problem.
@@ -179,6 +465,9 @@ type Problem struct {
 	// Partitions What became of each partition, where a request for several failed in part.
 	Partitions []PartitionFate `json:"partitions,omitempty"`
 
+	// Results What became of each partition, where a request for partitions of several topics failed in part.
+	Results []ChangeResult `json:"results,omitempty"`
+
 	// ResumeOffset Where to read on behind a damaged batch; absent if not known.
 	ResumeOffset *int64 `json:"resume_offset,omitempty"`
 	Retryable    bool   `json:"retryable"`
@@ -192,6 +481,57 @@ type Problem struct {
 	//
 	// Example: /v1/errors#UNKNOWN_TOPIC_OR_PARTITION
 	Type string `json:"type"`
+}
+
+// QuorumHealth defines model for QuorumHealth.
+type QuorumHealth struct {
+	// Away The voters whose broker is fenced or not registered.
+	Away []int32 `json:"away"`
+
+	// Leader The leader of the metadata quorum; -1 if there is none.
+	Leader int32 `json:"leader"`
+
+	// Voters The members that vote; empty if that cannot be told at the moment.
+	Voters []int32 `json:"voters"`
+}
+
+// ReassignmentPage Example: {"count":1,"items":[{"adding":[4],"isr":[1,2,3],"lags":[{"broker":4,"lag":1200}],"leader":1,"partition":0,"removing":[3],"replicas":[1,2,4,3],"topic":"orders"}],"throttle":{"bytes_per_second":50000000}}
+type ReassignmentPage struct {
+	// Count How many there are.
+	Count int32                  `json:"count"`
+	Items []ReassignmentProgress `json:"items"`
+
+	// Throttle What holds copying back; null if nothing does.
+	Throttle *ReplicationThrottle `json:"throttle"`
+}
+
+// ReassignmentProgress defines model for ReassignmentProgress.
+type ReassignmentProgress struct {
+	// Adding Those that are new.
+	Adding []int32 `json:"adding"`
+	Isr    []int32 `json:"isr"`
+
+	// Lags How far each new replica is.
+	Lags []ReplicaLag `json:"lags"`
+
+	// Leader -1 if there is none.
+	Leader    int32 `json:"leader"`
+	Partition int32 `json:"partition"`
+
+	// Removing Those that will go.
+	Removing []int32 `json:"removing"`
+
+	// Replicas All replicas at the moment, the goal first.
+	Replicas []int32 `json:"replicas"`
+	Topic    string  `json:"topic"`
+}
+
+// ReassignmentRequest defines model for ReassignmentRequest.
+type ReassignmentRequest struct {
+	Reassignments []ReplicaAssignment `json:"reassignments"`
+
+	// ThrottleBytesPerSecond What a broker may copy, and what one may send, for replicas that are not in sync; no limit if it is left out.
+	ThrottleBytesPerSecond *ThrottleRate `json:"throttle_bytes_per_second,omitempty"`
 }
 
 // RecordDeletion defines model for RecordDeletion.
@@ -209,6 +549,39 @@ type RecordError struct {
 	// Line The record's line in a body of lines, from 1.
 	Line *int32 `json:"line,omitempty"`
 }
+
+// ReplicaAssignment defines model for ReplicaAssignment.
+type ReplicaAssignment struct {
+	Partition int32 `json:"partition"`
+
+	// Replicas The brokers that are to hold the partition, the preferred leader first.
+	Replicas []int32 `json:"replicas"`
+
+	// Topic Example: orders
+	Topic string `json:"topic"`
+}
+
+// ReplicaLag defines model for ReplicaLag.
+type ReplicaLag struct {
+	Broker int32 `json:"broker"`
+
+	// Lag How many offsets it lacks; null if the leader does not say.
+	Lag *int64 `json:"lag"`
+}
+
+// ReplicationThrottle defines model for ReplicationThrottle.
+type ReplicationThrottle struct {
+	// BytesPerSecond The rate that is set for all brokers.
+	BytesPerSecond int64 `json:"bytes_per_second"`
+}
+
+// StartedReassignments Example: {"items":[{"partition":0,"replicas":[1,2,4],"topic":"orders"}]}
+type StartedReassignments struct {
+	Items []ReplicaAssignment `json:"items"`
+}
+
+// ThrottleRate What a broker may copy, and what one may send, for replicas that are not in sync; no limit if it is left out.
+type ThrottleRate = int64
 
 // TopicChange defines model for TopicChange.
 type TopicChange struct {
@@ -277,17 +650,55 @@ type TopicSummary struct {
 	ReplicationFactor int32  `json:"replication_factor"`
 }
 
+// UnmovableList defines model for UnmovableList.
+type UnmovableList struct {
+	// Count How many partitions have nowhere to go.
+	Count int32 `json:"count"`
+
+	// Items The first 1000 of them.
+	Items []UnmovablePartition `json:"items"`
+}
+
+// UnmovablePartition defines model for UnmovablePartition.
+type UnmovablePartition struct {
+	// Detail Why.
+	Detail    string `json:"detail"`
+	Partition int32  `json:"partition"`
+	Topic     string `json:"topic"`
+}
+
+// BrokerId defines model for BrokerId.
+type BrokerId = int32
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
 // Limit defines model for Limit.
 type Limit = int32
 
+// MemberId defines model for MemberId.
+type MemberId = int32
+
+// Partition defines model for Partition.
+type Partition = int32
+
 // Topic defines model for Topic.
 type Topic = string
 
 // ValidateOnly defines model for ValidateOnly.
 type ValidateOnly = bool
+
+// GetClusterHealthParams defines parameters for GetClusterHealth.
+type GetClusterHealthParams struct {
+	// Limit How many items a page holds at most; 100 by default.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListReassignmentsParams defines parameters for ListReassignments.
+type ListReassignmentsParams struct {
+	// Limit How many items a page holds at most; 100 by default.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
 
 // ListErrorsParams defines parameters for ListErrors.
 type ListErrorsParams struct {
@@ -319,6 +730,21 @@ type UpdateTopicParams struct {
 	ValidateOnly *ValidateOnly `form:"validate_only,omitempty" json:"validate_only,omitempty"`
 }
 
+// DrainBrokerJSONRequestBody defines body for DrainBroker for application/json ContentType.
+type DrainBrokerJSONRequestBody = BrokerDrain
+
+// ElectLeadersJSONRequestBody defines body for ElectLeaders for application/json ContentType.
+type ElectLeadersJSONRequestBody = LeaderElection
+
+// TransferLeadershipJSONRequestBody defines body for TransferLeadership for application/json ContentType.
+type TransferLeadershipJSONRequestBody = LeadershipTransfer
+
+// AddMemberJSONRequestBody defines body for AddMember for application/json ContentType.
+type AddMemberJSONRequestBody = NewClusterMember
+
+// StartReassignmentsJSONRequestBody defines body for StartReassignments for application/json ContentType.
+type StartReassignmentsJSONRequestBody = ReassignmentRequest
+
 // CreateTopicJSONRequestBody defines body for CreateTopic for application/json ContentType.
 type CreateTopicJSONRequestBody = NewTopic
 
@@ -330,6 +756,57 @@ type DeleteRecordsJSONRequestBody = RecordDeletion
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// GetCluster Describe the cluster
+	// (GET /v1/cluster)
+	GetCluster(w http.ResponseWriter, r *http.Request)
+	// ListBrokers List the brokers with what they hold
+	// (GET /v1/cluster/brokers)
+	ListBrokers(w http.ResponseWriter, r *http.Request)
+	// DecommissionBroker Forget a broker that is gone for good
+	// (DELETE /v1/cluster/brokers/{broker_id})
+	DecommissionBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId)
+	// DrainBroker Move all replicas off a broker
+	// (POST /v1/cluster/brokers/{broker_id}/drain)
+	DrainBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId)
+	// GetClusterHealth Tell whether all is well
+	// (GET /v1/cluster/health)
+	GetClusterHealth(w http.ResponseWriter, r *http.Request, params GetClusterHealthParams)
+	// ElectLeaders Elect leaders of partitions
+	// (POST /v1/cluster/leader-elections)
+	ElectLeaders(w http.ResponseWriter, r *http.Request)
+	// TransferLeadership Hand the lead of the metadata quorum over
+	// (POST /v1/cluster/leadership:transfer)
+	TransferLeadership(w http.ResponseWriter, r *http.Request)
+	// ListMembers List the members of the metadata quorum
+	// (GET /v1/cluster/members)
+	ListMembers(w http.ResponseWriter, r *http.Request)
+	// AddMember Add a node to the cluster
+	// (POST /v1/cluster/members)
+	AddMember(w http.ResponseWriter, r *http.Request)
+	// RemoveMember Remove a node from the metadata quorum
+	// (DELETE /v1/cluster/members/{member_id})
+	RemoveMember(w http.ResponseWriter, r *http.Request, memberId MemberId)
+	// DemoteMember Take a member's vote
+	// (POST /v1/cluster/members/{member_id}/demote)
+	DemoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId)
+	// PromoteMember Let a member vote
+	// (POST /v1/cluster/members/{member_id}/promote)
+	PromoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId)
+	// CancelReassignments Cancel all reassignments
+	// (DELETE /v1/cluster/reassignments)
+	CancelReassignments(w http.ResponseWriter, r *http.Request)
+	// ListReassignments List the reassignments under way
+	// (GET /v1/cluster/reassignments)
+	ListReassignments(w http.ResponseWriter, r *http.Request, params ListReassignmentsParams)
+	// StartReassignments Change the replicas of partitions
+	// (POST /v1/cluster/reassignments)
+	StartReassignments(w http.ResponseWriter, r *http.Request)
+	// CancelReassignment Cancel a partition's reassignment
+	// (DELETE /v1/cluster/reassignments/{topic}/{partition})
+	CancelReassignment(w http.ResponseWriter, r *http.Request, topic Topic, partition Partition)
+	// RemoveThrottle Remove the throttle of reassignments
+	// (DELETE /v1/cluster/throttle)
+	RemoveThrottle(w http.ResponseWriter, r *http.Request)
 	// ListErrors List every error the server can tell
 	// (GET /v1/errors)
 	ListErrors(w http.ResponseWriter, r *http.Request, params ListErrorsParams)
@@ -356,6 +833,108 @@ type ServerInterface interface {
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
 
 type Unimplemented struct{}
+
+// GetCluster Describe the cluster
+// (GET /v1/cluster)
+func (_ Unimplemented) GetCluster(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListBrokers List the brokers with what they hold
+// (GET /v1/cluster/brokers)
+func (_ Unimplemented) ListBrokers(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// DecommissionBroker Forget a broker that is gone for good
+// (DELETE /v1/cluster/brokers/{broker_id})
+func (_ Unimplemented) DecommissionBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// DrainBroker Move all replicas off a broker
+// (POST /v1/cluster/brokers/{broker_id}/drain)
+func (_ Unimplemented) DrainBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetClusterHealth Tell whether all is well
+// (GET /v1/cluster/health)
+func (_ Unimplemented) GetClusterHealth(w http.ResponseWriter, r *http.Request, params GetClusterHealthParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ElectLeaders Elect leaders of partitions
+// (POST /v1/cluster/leader-elections)
+func (_ Unimplemented) ElectLeaders(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// TransferLeadership Hand the lead of the metadata quorum over
+// (POST /v1/cluster/leadership:transfer)
+func (_ Unimplemented) TransferLeadership(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListMembers List the members of the metadata quorum
+// (GET /v1/cluster/members)
+func (_ Unimplemented) ListMembers(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// AddMember Add a node to the cluster
+// (POST /v1/cluster/members)
+func (_ Unimplemented) AddMember(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RemoveMember Remove a node from the metadata quorum
+// (DELETE /v1/cluster/members/{member_id})
+func (_ Unimplemented) RemoveMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// DemoteMember Take a member's vote
+// (POST /v1/cluster/members/{member_id}/demote)
+func (_ Unimplemented) DemoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// PromoteMember Let a member vote
+// (POST /v1/cluster/members/{member_id}/promote)
+func (_ Unimplemented) PromoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// CancelReassignments Cancel all reassignments
+// (DELETE /v1/cluster/reassignments)
+func (_ Unimplemented) CancelReassignments(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListReassignments List the reassignments under way
+// (GET /v1/cluster/reassignments)
+func (_ Unimplemented) ListReassignments(w http.ResponseWriter, r *http.Request, params ListReassignmentsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// StartReassignments Change the replicas of partitions
+// (POST /v1/cluster/reassignments)
+func (_ Unimplemented) StartReassignments(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// CancelReassignment Cancel a partition's reassignment
+// (DELETE /v1/cluster/reassignments/{topic}/{partition})
+func (_ Unimplemented) CancelReassignment(w http.ResponseWriter, r *http.Request, topic Topic, partition Partition) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RemoveThrottle Remove the throttle of reassignments
+// (DELETE /v1/cluster/throttle)
+func (_ Unimplemented) RemoveThrottle(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
 
 // ListErrors List every error the server can tell
 // (GET /v1/errors)
@@ -407,6 +986,363 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// GetCluster operation middleware
+func (siw *ServerInterfaceWrapper) GetCluster(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCluster(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListBrokers operation middleware
+func (siw *ServerInterfaceWrapper) ListBrokers(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListBrokers(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DecommissionBroker operation middleware
+func (siw *ServerInterfaceWrapper) DecommissionBroker(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "broker_id" -------------
+	var brokerId BrokerId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "broker_id", chi.URLParam(r, "broker_id"), &brokerId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "broker_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DecommissionBroker(w, r, brokerId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DrainBroker operation middleware
+func (siw *ServerInterfaceWrapper) DrainBroker(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "broker_id" -------------
+	var brokerId BrokerId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "broker_id", chi.URLParam(r, "broker_id"), &brokerId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "broker_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DrainBroker(w, r, brokerId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClusterHealth operation middleware
+func (siw *ServerInterfaceWrapper) GetClusterHealth(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetClusterHealthParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClusterHealth(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ElectLeaders operation middleware
+func (siw *ServerInterfaceWrapper) ElectLeaders(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ElectLeaders(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// TransferLeadership operation middleware
+func (siw *ServerInterfaceWrapper) TransferLeadership(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TransferLeadership(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListMembers operation middleware
+func (siw *ServerInterfaceWrapper) ListMembers(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListMembers(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AddMember operation middleware
+func (siw *ServerInterfaceWrapper) AddMember(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AddMember(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveMember operation middleware
+func (siw *ServerInterfaceWrapper) RemoveMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "member_id" -------------
+	var memberId MemberId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member_id", chi.URLParam(r, "member_id"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "member_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveMember(w, r, memberId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DemoteMember operation middleware
+func (siw *ServerInterfaceWrapper) DemoteMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "member_id" -------------
+	var memberId MemberId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member_id", chi.URLParam(r, "member_id"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "member_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DemoteMember(w, r, memberId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PromoteMember operation middleware
+func (siw *ServerInterfaceWrapper) PromoteMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "member_id" -------------
+	var memberId MemberId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "member_id", chi.URLParam(r, "member_id"), &memberId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "member_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PromoteMember(w, r, memberId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelReassignments operation middleware
+func (siw *ServerInterfaceWrapper) CancelReassignments(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelReassignments(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListReassignments operation middleware
+func (siw *ServerInterfaceWrapper) ListReassignments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListReassignmentsParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListReassignments(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// StartReassignments operation middleware
+func (siw *ServerInterfaceWrapper) StartReassignments(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.StartReassignments(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelReassignment operation middleware
+func (siw *ServerInterfaceWrapper) CancelReassignment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "topic" -------------
+	var topic Topic
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic", chi.URLParam(r, "topic"), &topic, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "partition" -------------
+	var partition Partition
+
+	err = runtime.BindStyledParameterWithOptions("simple", "partition", chi.URLParam(r, "partition"), &partition, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "partition", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelReassignment(w, r, topic, partition)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveThrottle operation middleware
+func (siw *ServerInterfaceWrapper) RemoveThrottle(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveThrottle(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // ListErrors operation middleware
 func (siw *ServerInterfaceWrapper) ListErrors(w http.ResponseWriter, r *http.Request) {
@@ -787,11 +1723,1204 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/errors", wrapper.ListErrors)
 	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/cluster", wrapper.GetCluster)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/cluster/health", wrapper.GetClusterHealth)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/cluster/members", wrapper.ListMembers)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/members", wrapper.AddMember)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/cluster/members/{member_id}", wrapper.RemoveMember)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/members/{member_id}/promote", wrapper.PromoteMember)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/members/{member_id}/demote", wrapper.DemoteMember)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/leadership:transfer", wrapper.TransferLeadership)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/cluster/brokers", wrapper.ListBrokers)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/cluster/brokers/{broker_id}", wrapper.DecommissionBroker)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/brokers/{broker_id}/drain", wrapper.DrainBroker)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/cluster/reassignments", wrapper.CancelReassignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/cluster/reassignments", wrapper.ListReassignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/reassignments", wrapper.StartReassignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/cluster/reassignments/{topic}/{partition}", wrapper.CancelReassignment)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/cluster/throttle", wrapper.RemoveThrottle)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/cluster/leader-elections", wrapper.ElectLeaders)
+	})
 
 	return r
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type GetClusterRequestObject struct {
+}
+
+type GetClusterResponseObject interface {
+	VisitGetClusterResponse(w http.ResponseWriter) error
+}
+
+type GetCluster200JSONResponse ClusterSummary
+
+func (response GetCluster200JSONResponse) VisitGetClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCluster400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response GetCluster400ApplicationProblemPlusJSONResponse) VisitGetClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetClusterdefaultApplicationProblemPlusJSONResponse) VisitGetClusterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBrokersRequestObject struct {
+}
+
+type ListBrokersResponseObject interface {
+	VisitListBrokersResponse(w http.ResponseWriter) error
+}
+
+type ListBrokers200JSONResponse ClusterBrokerPage
+
+func (response ListBrokers200JSONResponse) VisitListBrokersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBrokers400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListBrokers400ApplicationProblemPlusJSONResponse) VisitListBrokersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBrokersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListBrokersdefaultApplicationProblemPlusJSONResponse) VisitListBrokersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DecommissionBrokerRequestObject struct {
+	BrokerId BrokerId `json:"broker_id"`
+}
+
+type DecommissionBrokerResponseObject interface {
+	VisitDecommissionBrokerResponse(w http.ResponseWriter) error
+}
+
+type DecommissionBroker204Response struct {
+}
+
+func (response DecommissionBroker204Response) VisitDecommissionBrokerResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DecommissionBroker404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response DecommissionBroker404ApplicationProblemPlusJSONResponse) VisitDecommissionBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DecommissionBroker409ApplicationProblemPlusJSONResponse Problem
+
+func (response DecommissionBroker409ApplicationProblemPlusJSONResponse) VisitDecommissionBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DecommissionBrokerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DecommissionBrokerdefaultApplicationProblemPlusJSONResponse) VisitDecommissionBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBrokerRequestObject struct {
+	BrokerId BrokerId `json:"broker_id"`
+	Body     *DrainBrokerJSONRequestBody
+}
+
+type DrainBrokerResponseObject interface {
+	VisitDrainBrokerResponse(w http.ResponseWriter) error
+}
+
+type DrainBroker200JSONResponse DrainPlan
+
+func (response DrainBroker200JSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBroker202JSONResponse DrainPlan
+
+func (response DrainBroker202JSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBroker400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response DrainBroker400ApplicationProblemPlusJSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBroker404ApplicationProblemPlusJSONResponse Problem
+
+func (response DrainBroker404ApplicationProblemPlusJSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBroker409ApplicationProblemPlusJSONResponse Problem
+
+func (response DrainBroker409ApplicationProblemPlusJSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DrainBrokerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DrainBrokerdefaultApplicationProblemPlusJSONResponse) VisitDrainBrokerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterHealthRequestObject struct {
+	Params GetClusterHealthParams
+}
+
+type GetClusterHealthResponseObject interface {
+	VisitGetClusterHealthResponse(w http.ResponseWriter) error
+}
+
+type GetClusterHealth200JSONResponse ClusterHealth
+
+func (response GetClusterHealth200JSONResponse) VisitGetClusterHealthResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterHealth400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response GetClusterHealth400ApplicationProblemPlusJSONResponse) VisitGetClusterHealthResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetClusterHealthdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetClusterHealthdefaultApplicationProblemPlusJSONResponse) VisitGetClusterHealthResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ElectLeadersRequestObject struct {
+	Body *ElectLeadersJSONRequestBody
+}
+
+type ElectLeadersResponseObject interface {
+	VisitElectLeadersResponse(w http.ResponseWriter) error
+}
+
+type ElectLeaders200JSONResponse LeaderElectionResult
+
+func (response ElectLeaders200JSONResponse) VisitElectLeadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ElectLeaders400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ElectLeaders400ApplicationProblemPlusJSONResponse) VisitElectLeadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ElectLeaders404ApplicationProblemPlusJSONResponse Problem
+
+func (response ElectLeaders404ApplicationProblemPlusJSONResponse) VisitElectLeadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ElectLeadersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ElectLeadersdefaultApplicationProblemPlusJSONResponse) VisitElectLeadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TransferLeadershipRequestObject struct {
+	Body *TransferLeadershipJSONRequestBody
+}
+
+type TransferLeadershipResponseObject interface {
+	VisitTransferLeadershipResponse(w http.ResponseWriter) error
+}
+
+type TransferLeadership204Response struct {
+}
+
+func (response TransferLeadership204Response) VisitTransferLeadershipResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type TransferLeadership400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response TransferLeadership400ApplicationProblemPlusJSONResponse) VisitTransferLeadershipResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TransferLeadership409ApplicationProblemPlusJSONResponse Problem
+
+func (response TransferLeadership409ApplicationProblemPlusJSONResponse) VisitTransferLeadershipResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TransferLeadership503ApplicationProblemPlusJSONResponse Problem
+
+func (response TransferLeadership503ApplicationProblemPlusJSONResponse) VisitTransferLeadershipResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type TransferLeadershipdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response TransferLeadershipdefaultApplicationProblemPlusJSONResponse) VisitTransferLeadershipResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMembersRequestObject struct {
+}
+
+type ListMembersResponseObject interface {
+	VisitListMembersResponse(w http.ResponseWriter) error
+}
+
+type ListMembers200JSONResponse ClusterMemberPage
+
+func (response ListMembers200JSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMembers400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListMembers400ApplicationProblemPlusJSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMembers503ApplicationProblemPlusJSONResponse Problem
+
+func (response ListMembers503ApplicationProblemPlusJSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMembersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMembersdefaultApplicationProblemPlusJSONResponse) VisitListMembersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddMemberRequestObject struct {
+	Body *AddMemberJSONRequestBody
+}
+
+type AddMemberResponseObject interface {
+	VisitAddMemberResponse(w http.ResponseWriter) error
+}
+
+type AddMember201ResponseHeaders struct {
+	Location string
+}
+
+type AddMember201JSONResponse struct {
+	Body    ClusterMember
+	Headers AddMember201ResponseHeaders
+}
+
+func (response AddMember201JSONResponse) VisitAddMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", fmt.Sprint(response.Headers.Location))
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddMember400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response AddMember400ApplicationProblemPlusJSONResponse) VisitAddMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddMember409ApplicationProblemPlusJSONResponse Problem
+
+func (response AddMember409ApplicationProblemPlusJSONResponse) VisitAddMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddMember503ApplicationProblemPlusJSONResponse Problem
+
+func (response AddMember503ApplicationProblemPlusJSONResponse) VisitAddMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddMemberdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AddMemberdefaultApplicationProblemPlusJSONResponse) VisitAddMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveMemberRequestObject struct {
+	MemberId MemberId `json:"member_id"`
+}
+
+type RemoveMemberResponseObject interface {
+	VisitRemoveMemberResponse(w http.ResponseWriter) error
+}
+
+type RemoveMember204Response struct {
+}
+
+func (response RemoveMember204Response) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type RemoveMember404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveMember404ApplicationProblemPlusJSONResponse) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveMember409ApplicationProblemPlusJSONResponse Problem
+
+func (response RemoveMember409ApplicationProblemPlusJSONResponse) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveMember503ApplicationProblemPlusJSONResponse Problem
+
+func (response RemoveMember503ApplicationProblemPlusJSONResponse) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveMemberdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RemoveMemberdefaultApplicationProblemPlusJSONResponse) VisitRemoveMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DemoteMemberRequestObject struct {
+	MemberId MemberId `json:"member_id"`
+}
+
+type DemoteMemberResponseObject interface {
+	VisitDemoteMemberResponse(w http.ResponseWriter) error
+}
+
+type DemoteMember204Response struct {
+}
+
+func (response DemoteMember204Response) VisitDemoteMemberResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DemoteMember404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response DemoteMember404ApplicationProblemPlusJSONResponse) VisitDemoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DemoteMember409ApplicationProblemPlusJSONResponse Problem
+
+func (response DemoteMember409ApplicationProblemPlusJSONResponse) VisitDemoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DemoteMember503ApplicationProblemPlusJSONResponse Problem
+
+func (response DemoteMember503ApplicationProblemPlusJSONResponse) VisitDemoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DemoteMemberdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DemoteMemberdefaultApplicationProblemPlusJSONResponse) VisitDemoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteMemberRequestObject struct {
+	MemberId MemberId `json:"member_id"`
+}
+
+type PromoteMemberResponseObject interface {
+	VisitPromoteMemberResponse(w http.ResponseWriter) error
+}
+
+type PromoteMember204Response struct {
+}
+
+func (response PromoteMember204Response) VisitPromoteMemberResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type PromoteMember404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response PromoteMember404ApplicationProblemPlusJSONResponse) VisitPromoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteMember409ApplicationProblemPlusJSONResponse Problem
+
+func (response PromoteMember409ApplicationProblemPlusJSONResponse) VisitPromoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteMember503ApplicationProblemPlusJSONResponse Problem
+
+func (response PromoteMember503ApplicationProblemPlusJSONResponse) VisitPromoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteMemberdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PromoteMemberdefaultApplicationProblemPlusJSONResponse) VisitPromoteMemberResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignmentsRequestObject struct {
+}
+
+type CancelReassignmentsResponseObject interface {
+	VisitCancelReassignmentsResponse(w http.ResponseWriter) error
+}
+
+type CancelReassignments200JSONResponse CancelledReassignments
+
+func (response CancelReassignments200JSONResponse) VisitCancelReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignments400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response CancelReassignments400ApplicationProblemPlusJSONResponse) VisitCancelReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignmentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelReassignmentsdefaultApplicationProblemPlusJSONResponse) VisitCancelReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListReassignmentsRequestObject struct {
+	Params ListReassignmentsParams
+}
+
+type ListReassignmentsResponseObject interface {
+	VisitListReassignmentsResponse(w http.ResponseWriter) error
+}
+
+type ListReassignments200JSONResponse ReassignmentPage
+
+func (response ListReassignments200JSONResponse) VisitListReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListReassignments400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListReassignments400ApplicationProblemPlusJSONResponse) VisitListReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListReassignmentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListReassignmentsdefaultApplicationProblemPlusJSONResponse) VisitListReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartReassignmentsRequestObject struct {
+	Body *StartReassignmentsJSONRequestBody
+}
+
+type StartReassignmentsResponseObject interface {
+	VisitStartReassignmentsResponse(w http.ResponseWriter) error
+}
+
+type StartReassignments202JSONResponse StartedReassignments
+
+func (response StartReassignments202JSONResponse) VisitStartReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartReassignments400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response StartReassignments400ApplicationProblemPlusJSONResponse) VisitStartReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartReassignments404ApplicationProblemPlusJSONResponse Problem
+
+func (response StartReassignments404ApplicationProblemPlusJSONResponse) VisitStartReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartReassignmentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StartReassignmentsdefaultApplicationProblemPlusJSONResponse) VisitStartReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignmentRequestObject struct {
+	Topic     Topic     `json:"topic"`
+	Partition Partition `json:"partition"`
+}
+
+type CancelReassignmentResponseObject interface {
+	VisitCancelReassignmentResponse(w http.ResponseWriter) error
+}
+
+type CancelReassignment200JSONResponse CancelledReassignments
+
+func (response CancelReassignment200JSONResponse) VisitCancelReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignment404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response CancelReassignment404ApplicationProblemPlusJSONResponse) VisitCancelReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelReassignmentdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelReassignmentdefaultApplicationProblemPlusJSONResponse) VisitCancelReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveThrottleRequestObject struct {
+}
+
+type RemoveThrottleResponseObject interface {
+	VisitRemoveThrottleResponse(w http.ResponseWriter) error
+}
+
+type RemoveThrottle204Response struct {
+}
+
+func (response RemoveThrottle204Response) VisitRemoveThrottleResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type RemoveThrottle400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RemoveThrottle400ApplicationProblemPlusJSONResponse) VisitRemoveThrottleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveThrottledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RemoveThrottledefaultApplicationProblemPlusJSONResponse) VisitRemoveThrottleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ListErrorsRequestObject struct {
 	Params ListErrorsParams
@@ -1256,6 +3385,57 @@ func (response DeleteRecordsdefaultApplicationProblemPlusJSONResponse) VisitDele
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// GetCluster Describe the cluster
+	// (GET /v1/cluster)
+	GetCluster(ctx context.Context, request GetClusterRequestObject) (GetClusterResponseObject, error)
+	// ListBrokers List the brokers with what they hold
+	// (GET /v1/cluster/brokers)
+	ListBrokers(ctx context.Context, request ListBrokersRequestObject) (ListBrokersResponseObject, error)
+	// DecommissionBroker Forget a broker that is gone for good
+	// (DELETE /v1/cluster/brokers/{broker_id})
+	DecommissionBroker(ctx context.Context, request DecommissionBrokerRequestObject) (DecommissionBrokerResponseObject, error)
+	// DrainBroker Move all replicas off a broker
+	// (POST /v1/cluster/brokers/{broker_id}/drain)
+	DrainBroker(ctx context.Context, request DrainBrokerRequestObject) (DrainBrokerResponseObject, error)
+	// GetClusterHealth Tell whether all is well
+	// (GET /v1/cluster/health)
+	GetClusterHealth(ctx context.Context, request GetClusterHealthRequestObject) (GetClusterHealthResponseObject, error)
+	// ElectLeaders Elect leaders of partitions
+	// (POST /v1/cluster/leader-elections)
+	ElectLeaders(ctx context.Context, request ElectLeadersRequestObject) (ElectLeadersResponseObject, error)
+	// TransferLeadership Hand the lead of the metadata quorum over
+	// (POST /v1/cluster/leadership:transfer)
+	TransferLeadership(ctx context.Context, request TransferLeadershipRequestObject) (TransferLeadershipResponseObject, error)
+	// ListMembers List the members of the metadata quorum
+	// (GET /v1/cluster/members)
+	ListMembers(ctx context.Context, request ListMembersRequestObject) (ListMembersResponseObject, error)
+	// AddMember Add a node to the cluster
+	// (POST /v1/cluster/members)
+	AddMember(ctx context.Context, request AddMemberRequestObject) (AddMemberResponseObject, error)
+	// RemoveMember Remove a node from the metadata quorum
+	// (DELETE /v1/cluster/members/{member_id})
+	RemoveMember(ctx context.Context, request RemoveMemberRequestObject) (RemoveMemberResponseObject, error)
+	// DemoteMember Take a member's vote
+	// (POST /v1/cluster/members/{member_id}/demote)
+	DemoteMember(ctx context.Context, request DemoteMemberRequestObject) (DemoteMemberResponseObject, error)
+	// PromoteMember Let a member vote
+	// (POST /v1/cluster/members/{member_id}/promote)
+	PromoteMember(ctx context.Context, request PromoteMemberRequestObject) (PromoteMemberResponseObject, error)
+	// CancelReassignments Cancel all reassignments
+	// (DELETE /v1/cluster/reassignments)
+	CancelReassignments(ctx context.Context, request CancelReassignmentsRequestObject) (CancelReassignmentsResponseObject, error)
+	// ListReassignments List the reassignments under way
+	// (GET /v1/cluster/reassignments)
+	ListReassignments(ctx context.Context, request ListReassignmentsRequestObject) (ListReassignmentsResponseObject, error)
+	// StartReassignments Change the replicas of partitions
+	// (POST /v1/cluster/reassignments)
+	StartReassignments(ctx context.Context, request StartReassignmentsRequestObject) (StartReassignmentsResponseObject, error)
+	// CancelReassignment Cancel a partition's reassignment
+	// (DELETE /v1/cluster/reassignments/{topic}/{partition})
+	CancelReassignment(ctx context.Context, request CancelReassignmentRequestObject) (CancelReassignmentResponseObject, error)
+	// RemoveThrottle Remove the throttle of reassignments
+	// (DELETE /v1/cluster/throttle)
+	RemoveThrottle(ctx context.Context, request RemoveThrottleRequestObject) (RemoveThrottleResponseObject, error)
 	// ListErrors List every error the server can tell
 	// (GET /v1/errors)
 	ListErrors(ctx context.Context, request ListErrorsRequestObject) (ListErrorsResponseObject, error)
@@ -1316,6 +3496,466 @@ type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
 	options     StrictHTTPServerOptions
+}
+
+// GetCluster operation middleware
+func (sh *strictHandler) GetCluster(w http.ResponseWriter, r *http.Request) {
+	var request GetClusterRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCluster(ctx, request.(GetClusterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCluster")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusterResponseObject); ok {
+		if err := validResponse.VisitGetClusterResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListBrokers operation middleware
+func (sh *strictHandler) ListBrokers(w http.ResponseWriter, r *http.Request) {
+	var request ListBrokersRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBrokers(ctx, request.(ListBrokersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBrokers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListBrokersResponseObject); ok {
+		if err := validResponse.VisitListBrokersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DecommissionBroker operation middleware
+func (sh *strictHandler) DecommissionBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId) {
+	var request DecommissionBrokerRequestObject
+
+	request.BrokerId = brokerId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DecommissionBroker(ctx, request.(DecommissionBrokerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DecommissionBroker")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DecommissionBrokerResponseObject); ok {
+		if err := validResponse.VisitDecommissionBrokerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DrainBroker operation middleware
+func (sh *strictHandler) DrainBroker(w http.ResponseWriter, r *http.Request, brokerId BrokerId) {
+	var request DrainBrokerRequestObject
+
+	request.BrokerId = brokerId
+
+	var body DrainBrokerJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DrainBroker(ctx, request.(DrainBrokerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DrainBroker")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DrainBrokerResponseObject); ok {
+		if err := validResponse.VisitDrainBrokerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetClusterHealth operation middleware
+func (sh *strictHandler) GetClusterHealth(w http.ResponseWriter, r *http.Request, params GetClusterHealthParams) {
+	var request GetClusterHealthRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetClusterHealth(ctx, request.(GetClusterHealthRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetClusterHealth")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetClusterHealthResponseObject); ok {
+		if err := validResponse.VisitGetClusterHealthResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ElectLeaders operation middleware
+func (sh *strictHandler) ElectLeaders(w http.ResponseWriter, r *http.Request) {
+	var request ElectLeadersRequestObject
+
+	var body ElectLeadersJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ElectLeaders(ctx, request.(ElectLeadersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ElectLeaders")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ElectLeadersResponseObject); ok {
+		if err := validResponse.VisitElectLeadersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// TransferLeadership operation middleware
+func (sh *strictHandler) TransferLeadership(w http.ResponseWriter, r *http.Request) {
+	var request TransferLeadershipRequestObject
+
+	var body TransferLeadershipJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.TransferLeadership(ctx, request.(TransferLeadershipRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "TransferLeadership")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(TransferLeadershipResponseObject); ok {
+		if err := validResponse.VisitTransferLeadershipResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListMembers operation middleware
+func (sh *strictHandler) ListMembers(w http.ResponseWriter, r *http.Request) {
+	var request ListMembersRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMembers(ctx, request.(ListMembersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMembers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListMembersResponseObject); ok {
+		if err := validResponse.VisitListMembersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AddMember operation middleware
+func (sh *strictHandler) AddMember(w http.ResponseWriter, r *http.Request) {
+	var request AddMemberRequestObject
+
+	var body AddMemberJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AddMember(ctx, request.(AddMemberRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AddMember")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AddMemberResponseObject); ok {
+		if err := validResponse.VisitAddMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RemoveMember operation middleware
+func (sh *strictHandler) RemoveMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	var request RemoveMemberRequestObject
+
+	request.MemberId = memberId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveMember(ctx, request.(RemoveMemberRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveMember")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RemoveMemberResponseObject); ok {
+		if err := validResponse.VisitRemoveMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DemoteMember operation middleware
+func (sh *strictHandler) DemoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	var request DemoteMemberRequestObject
+
+	request.MemberId = memberId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DemoteMember(ctx, request.(DemoteMemberRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DemoteMember")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DemoteMemberResponseObject); ok {
+		if err := validResponse.VisitDemoteMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PromoteMember operation middleware
+func (sh *strictHandler) PromoteMember(w http.ResponseWriter, r *http.Request, memberId MemberId) {
+	var request PromoteMemberRequestObject
+
+	request.MemberId = memberId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PromoteMember(ctx, request.(PromoteMemberRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PromoteMember")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PromoteMemberResponseObject); ok {
+		if err := validResponse.VisitPromoteMemberResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelReassignments operation middleware
+func (sh *strictHandler) CancelReassignments(w http.ResponseWriter, r *http.Request) {
+	var request CancelReassignmentsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelReassignments(ctx, request.(CancelReassignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelReassignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelReassignmentsResponseObject); ok {
+		if err := validResponse.VisitCancelReassignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListReassignments operation middleware
+func (sh *strictHandler) ListReassignments(w http.ResponseWriter, r *http.Request, params ListReassignmentsParams) {
+	var request ListReassignmentsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListReassignments(ctx, request.(ListReassignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListReassignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListReassignmentsResponseObject); ok {
+		if err := validResponse.VisitListReassignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// StartReassignments operation middleware
+func (sh *strictHandler) StartReassignments(w http.ResponseWriter, r *http.Request) {
+	var request StartReassignmentsRequestObject
+
+	var body StartReassignmentsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.StartReassignments(ctx, request.(StartReassignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartReassignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(StartReassignmentsResponseObject); ok {
+		if err := validResponse.VisitStartReassignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelReassignment operation middleware
+func (sh *strictHandler) CancelReassignment(w http.ResponseWriter, r *http.Request, topic Topic, partition Partition) {
+	var request CancelReassignmentRequestObject
+
+	request.Topic = topic
+	request.Partition = partition
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelReassignment(ctx, request.(CancelReassignmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelReassignment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelReassignmentResponseObject); ok {
+		if err := validResponse.VisitCancelReassignmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RemoveThrottle operation middleware
+func (sh *strictHandler) RemoveThrottle(w http.ResponseWriter, r *http.Request) {
+	var request RemoveThrottleRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveThrottle(ctx, request.(RemoveThrottleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveThrottle")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RemoveThrottleResponseObject); ok {
+		if err := validResponse.VisitRemoveThrottleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
 }
 
 // ListErrors operation middleware

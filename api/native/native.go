@@ -29,14 +29,17 @@ type Options struct {
 	Client *client.Client
 	// ProduceTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	ProduceTimeout time.Duration
+	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
+	Membership Membership
 }
 
 // Server serves /v1. It is safe for concurrent use.
 type Server struct {
-	edge     *api.Edge
-	client   *client.Client
-	producer *producer
-	consumer *consumer
+	edge       *api.Edge
+	client     *client.Client
+	membership Membership
+	producer   *producer
+	consumer   *consumer
 }
 
 // New makes a Server. It does no I/O; Close ends what it starts later.
@@ -45,7 +48,7 @@ func New(o Options) *Server {
 		o.ProduceTimeout = 30 * time.Second
 	}
 	s := &Server{
-		edge: o.Edge, client: o.Client,
+		edge: o.Edge, client: o.Client, membership: o.Membership,
 		producer: newProducer(o),
 		consumer: newConsumer(o.Edge, o.Client),
 	}
@@ -61,7 +64,7 @@ func (s *Server) Mount(r chi.Router) {
 	})
 	HandlerWithOptions(strict, ChiServerOptions{
 		BaseRouter: r, ErrorHandlerFunc: s.failParameter,
-		Middlewares: []MiddlewareFunc{s.edge.JSONBodies(fail)},
+		Middlewares: []MiddlewareFunc{s.bodies},
 	})
 	r.Post("/v1/topics/{topic}/records", s.producer.routed)
 	s.consumer.routes(r)
@@ -75,16 +78,31 @@ func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error
 	refusal := api.Refuse(api.InvalidParameter, "%v", err)
 	var format *InvalidParamFormatError
 	if errors.As(err, &format) {
-		name, want := format.ParamName, "something else"
+		name, want, value := format.ParamName, "something else", r.URL.Query().Get(format.ParamName)
 		switch name {
 		case "internal", "validate_only":
 			want = "true or false"
 		case "limit":
 			want = "a whole number from 1 to " + strconv.Itoa(maxLimit)
+		case "member_id", "broker_id", "partition":
+			want, value = "a whole number", api.PathParam(r, name)
 		}
-		refusal = api.BadParameter(name, r.URL.Query().Get(name), want)
+		refusal = api.BadParameter(name, value, want)
 	}
 	s.edge.Fail(w, r, refusal)
+}
+
+// bodies is a middleware that reads JSON bodies within the limits, but of the operations that have none.
+func (s *Server) bodies(next http.Handler) http.Handler {
+	read := s.edge.JSONBodies(s.edge.Fail)(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch chi.RouteContext(r.Context()).RoutePattern() {
+		case "/v1/cluster/members/{member_id}/promote", "/v1/cluster/members/{member_id}/demote":
+			next.ServeHTTP(w, r)
+		default:
+			read.ServeHTTP(w, r)
+		}
+	})
 }
 
 // ListErrors lists the catalogue.

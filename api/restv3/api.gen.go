@@ -315,6 +315,32 @@ type KafkaPartitionWithOffsets struct {
 	TopicName    string           `json:"topic_name"`
 }
 
+// KafkaReassignment Example: {"adding_replicas":[4],"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","kind":"KafkaReassignment","metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders/partition=0/reassignment","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/reassignment"},"partition_id":0,"removing_replicas":[3],"replicas":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas"},"topic_name":"orders"}
+type KafkaReassignment struct {
+	// AddingReplicas The brokers that are to hold the partition and do not yet.
+	AddingReplicas []int32 `json:"adding_replicas"`
+	ClusterId      string  `json:"cluster_id"`
+
+	// Kind Example: KafkaReassignment
+	Kind        string           `json:"kind"`
+	Metadata    ResourceMetadata `json:"metadata"`
+	PartitionId int32            `json:"partition_id"`
+
+	// RemovingReplicas The brokers that will not hold it any more.
+	RemovingReplicas []int32      `json:"removing_replicas"`
+	Replicas         Relationship `json:"replicas"`
+	TopicName        string       `json:"topic_name"`
+}
+
+// KafkaReassignmentList Example: {"data":[],"kind":"KafkaReassignmentList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/-/partitions/-/reassignment"}}
+type KafkaReassignmentList struct {
+	Data []KafkaReassignment `json:"data"`
+
+	// Kind Example: KafkaReassignmentList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
 // KafkaReplica Example: {"broker":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/brokers/1"},"broker_id":1,"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","is_in_sync":true,"is_leader":true,"kind":"KafkaReplica","metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders/partition=0/replica=1","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas/1"},"partition_id":0,"topic_name":"orders"}
 type KafkaReplica struct {
 	Broker    Relationship `json:"broker"`
@@ -335,6 +361,50 @@ type KafkaReplicaList struct {
 	Data []KafkaReplica `json:"data"`
 
 	// Kind Example: KafkaReplicaList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
+// KafkaReplicaStatus Example: {"broker_id":1,"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","is_caught_up":true,"is_in_isr":true,"is_isr_eligible":true,"is_leader":true,"is_observer":false,"kind":"KafkaReplicaStatus","last_caught_up_time_ms":1767323045678,"last_fetch_time_ms":1767323045678,"log_end_offset":43,"log_start_offset":0,"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders/partition=0/replica=1","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas/1"},"partition_id":0,"topic_name":"orders"}
+type KafkaReplicaStatus struct {
+	BrokerId  int32  `json:"broker_id"`
+	ClusterId string `json:"cluster_id"`
+
+	// IsCaughtUp Whether it holds all that readers can see.
+	IsCaughtUp bool `json:"is_caught_up"`
+	IsInIsr    bool `json:"is_in_isr"`
+
+	// IsIsrEligible Whether the replica may be in sync: its broker takes part.
+	IsIsrEligible bool `json:"is_isr_eligible"`
+	IsLeader      bool `json:"is_leader"`
+
+	// IsObserver Always false.
+	IsObserver bool `json:"is_observer"`
+
+	// Kind Example: KafkaReplicaStatus
+	Kind string `json:"kind"`
+
+	// LastCaughtUpTimeMs When it held all that there was, in milliseconds since 1970; for the leader now, -1 if it is not known.
+	LastCaughtUpTimeMs int64 `json:"last_caught_up_time_ms"`
+
+	// LastFetchTimeMs When it fetched last; in the same way.
+	LastFetchTimeMs int64 `json:"last_fetch_time_ms"`
+
+	// LogEndOffset The offset after its last; -1 if it is not known.
+	LogEndOffset int64 `json:"log_end_offset"`
+
+	// LogStartOffset The replica's first offset; -1 if it is not known.
+	LogStartOffset int64            `json:"log_start_offset"`
+	Metadata       ResourceMetadata `json:"metadata"`
+	PartitionId    int32            `json:"partition_id"`
+	TopicName      string           `json:"topic_name"`
+}
+
+// KafkaReplicaStatusList Example: {"data":[{"broker_id":1,"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","is_caught_up":true,"is_in_isr":true,"is_isr_eligible":true,"is_leader":true,"is_observer":false,"kind":"KafkaReplicaStatus","last_caught_up_time_ms":1767323045678,"last_fetch_time_ms":1767323045678,"log_end_offset":43,"log_start_offset":0,"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders/partition=0/replica=1","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas/1"},"partition_id":0,"topic_name":"orders"}],"kind":"KafkaReplicaStatusList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replica-status"}}
+type KafkaReplicaStatusList struct {
+	Data []KafkaReplicaStatus `json:"data"`
+
+	// Kind Example: KafkaReplicaStatusList
 	Kind     string             `json:"kind"`
 	Metadata CollectionMetadata `json:"metadata"`
 }
@@ -528,6 +598,12 @@ type ServerInterface interface {
 	// AlterKafkaTopicsConfigs Change configs of several topics
 	// (POST /v3/clusters/{cluster_id}/topics/-/configs:alter)
 	AlterKafkaTopicsConfigs(w http.ResponseWriter, r *http.Request, clusterId ClusterId)
+	// ListKafkaReassignments List all reassignments under way
+	// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment)
+	ListKafkaReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId)
+	// ListKafkaReplicaStatuses List the status of all replicas
+	// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/replica-status)
+	ListKafkaReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId)
 	// DeleteKafkaTopic Delete a topic
 	// (DELETE /v3/clusters/{cluster_id}/topics/{topic_name})
 	DeleteKafkaTopic(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName)
@@ -555,12 +631,24 @@ type ServerInterface interface {
 	// ListKafkaPartitions List a topic's partitions
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions)
 	ListKafkaPartitions(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName)
+	// ListKafkaTopicReassignments List a topic's reassignments under way
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/reassignment)
+	ListKafkaTopicReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName)
+	// ListKafkaTopicReplicaStatuses List the status of a topic's replicas
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/replica-status)
+	ListKafkaTopicReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName)
 	// GetKafkaPartition Describe a partition
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id})
 	GetKafkaPartition(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId)
 	// GetKafkaPartitionOffsets Read a partition's first and end offset
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/offset)
 	GetKafkaPartitionOffsets(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId, params GetKafkaPartitionOffsetsParams)
+	// GetKafkaReassignment Describe a partition's reassignment
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/reassignment)
+	GetKafkaReassignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId)
+	// ListKafkaPartitionReplicaStatuses List the status of a partition's replicas
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replica-status)
+	ListKafkaPartitionReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId)
 	// ListKafkaReplicas List a partition's replicas
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas)
 	ListKafkaReplicas(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId)
@@ -696,6 +784,18 @@ func (_ Unimplemented) AlterKafkaTopicsConfigs(w http.ResponseWriter, r *http.Re
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// ListKafkaReassignments List all reassignments under way
+// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment)
+func (_ Unimplemented) ListKafkaReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaReplicaStatuses List the status of all replicas
+// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/replica-status)
+func (_ Unimplemented) ListKafkaReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // DeleteKafkaTopic Delete a topic
 // (DELETE /v3/clusters/{cluster_id}/topics/{topic_name})
 func (_ Unimplemented) DeleteKafkaTopic(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
@@ -750,6 +850,18 @@ func (_ Unimplemented) ListKafkaPartitions(w http.ResponseWriter, r *http.Reques
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// ListKafkaTopicReassignments List a topic's reassignments under way
+// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/reassignment)
+func (_ Unimplemented) ListKafkaTopicReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaTopicReplicaStatuses List the status of a topic's replicas
+// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/replica-status)
+func (_ Unimplemented) ListKafkaTopicReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // GetKafkaPartition Describe a partition
 // (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id})
 func (_ Unimplemented) GetKafkaPartition(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
@@ -759,6 +871,18 @@ func (_ Unimplemented) GetKafkaPartition(w http.ResponseWriter, r *http.Request,
 // GetKafkaPartitionOffsets Read a partition's first and end offset
 // (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/offset)
 func (_ Unimplemented) GetKafkaPartitionOffsets(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId, params GetKafkaPartitionOffsetsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaReassignment Describe a partition's reassignment
+// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/reassignment)
+func (_ Unimplemented) GetKafkaReassignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaPartitionReplicaStatuses List the status of a partition's replicas
+// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replica-status)
+func (_ Unimplemented) ListKafkaPartitionReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1443,6 +1567,58 @@ func (siw *ServerInterfaceWrapper) AlterKafkaTopicsConfigs(w http.ResponseWriter
 	handler.ServeHTTP(w, r)
 }
 
+// ListKafkaReassignments operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaReassignments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaReassignments(w, r, clusterId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaReplicaStatuses operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaReplicaStatuses(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaReplicaStatuses(w, r, clusterId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // DeleteKafkaTopic operation middleware
 func (siw *ServerInterfaceWrapper) DeleteKafkaTopic(w http.ResponseWriter, r *http.Request) {
 
@@ -1801,6 +1977,76 @@ func (siw *ServerInterfaceWrapper) ListKafkaPartitions(w http.ResponseWriter, r 
 	handler.ServeHTTP(w, r)
 }
 
+// ListKafkaTopicReassignments operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaTopicReassignments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaTopicReassignments(w, r, clusterId, topicName)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaTopicReplicaStatuses operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaTopicReplicaStatuses(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaTopicReplicaStatuses(w, r, clusterId, topicName)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetKafkaPartition operation middleware
 func (siw *ServerInterfaceWrapper) GetKafkaPartition(w http.ResponseWriter, r *http.Request) {
 
@@ -1896,6 +2142,94 @@ func (siw *ServerInterfaceWrapper) GetKafkaPartitionOffsets(w http.ResponseWrite
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetKafkaPartitionOffsets(w, r, clusterId, topicName, partitionId, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaReassignment operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaReassignment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "partition_id" -------------
+	var partitionId PartitionId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "partition_id", chi.URLParam(r, "partition_id"), &partitionId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "partition_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaReassignment(w, r, clusterId, topicName, partitionId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaPartitionReplicaStatuses operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaPartitionReplicaStatuses(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "partition_id" -------------
+	var partitionId PartitionId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "partition_id", chi.URLParam(r, "partition_id"), &partitionId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "partition_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaPartitionReplicaStatuses(w, r, clusterId, topicName, partitionId)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2211,6 +2545,12 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Post(options.BaseURL+"/v3/clusters/{cluster_id}/topics/-/configs:alter", wrapper.AlterKafkaTopicsConfigs)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment", wrapper.ListKafkaReassignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/-/partitions/-/replica-status", wrapper.ListKafkaReplicaStatuses)
+	})
+	r.Group(func(r chi.Router) {
 		r.Delete(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}", wrapper.DeleteKafkaTopic)
 	})
 	r.Group(func(r chi.Router) {
@@ -2238,10 +2578,22 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions", wrapper.ListKafkaPartitions)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/reassignment", wrapper.ListKafkaTopicReassignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/replica-status", wrapper.ListKafkaTopicReplicaStatuses)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}", wrapper.GetKafkaPartition)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/offset", wrapper.GetKafkaPartitionOffsets)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/reassignment", wrapper.GetKafkaReassignment)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replica-status", wrapper.ListKafkaPartitionReplicaStatuses)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas", wrapper.ListKafkaReplicas)
@@ -3435,6 +3787,112 @@ func (response AlterKafkaTopicsConfigsdefaultJSONResponse) VisitAlterKafkaTopics
 	return err
 }
 
+type ListKafkaReassignmentsRequestObject struct {
+	ClusterId ClusterId `json:"cluster_id"`
+}
+
+type ListKafkaReassignmentsResponseObject interface {
+	VisitListKafkaReassignmentsResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaReassignments200JSONResponse KafkaReassignmentList
+
+func (response ListKafkaReassignments200JSONResponse) VisitListKafkaReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaReassignments404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaReassignments404JSONResponse) VisitListKafkaReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaReassignmentsdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaReassignmentsdefaultJSONResponse) VisitListKafkaReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaReplicaStatusesRequestObject struct {
+	ClusterId ClusterId `json:"cluster_id"`
+}
+
+type ListKafkaReplicaStatusesResponseObject interface {
+	VisitListKafkaReplicaStatusesResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaReplicaStatuses200JSONResponse KafkaReplicaStatusList
+
+func (response ListKafkaReplicaStatuses200JSONResponse) VisitListKafkaReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaReplicaStatuses404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaReplicaStatuses404JSONResponse) VisitListKafkaReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaReplicaStatusesdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaReplicaStatusesdefaultJSONResponse) VisitListKafkaReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DeleteKafkaTopicRequestObject struct {
 	ClusterId ClusterId `json:"cluster_id"`
 	TopicName TopicName `json:"topic_name"`
@@ -3949,6 +4407,114 @@ func (response ListKafkaPartitionsdefaultJSONResponse) VisitListKafkaPartitionsR
 	return err
 }
 
+type ListKafkaTopicReassignmentsRequestObject struct {
+	ClusterId ClusterId `json:"cluster_id"`
+	TopicName TopicName `json:"topic_name"`
+}
+
+type ListKafkaTopicReassignmentsResponseObject interface {
+	VisitListKafkaTopicReassignmentsResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaTopicReassignments200JSONResponse KafkaReassignmentList
+
+func (response ListKafkaTopicReassignments200JSONResponse) VisitListKafkaTopicReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaTopicReassignments404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaTopicReassignments404JSONResponse) VisitListKafkaTopicReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaTopicReassignmentsdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaTopicReassignmentsdefaultJSONResponse) VisitListKafkaTopicReassignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaTopicReplicaStatusesRequestObject struct {
+	ClusterId ClusterId `json:"cluster_id"`
+	TopicName TopicName `json:"topic_name"`
+}
+
+type ListKafkaTopicReplicaStatusesResponseObject interface {
+	VisitListKafkaTopicReplicaStatusesResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaTopicReplicaStatuses200JSONResponse KafkaReplicaStatusList
+
+func (response ListKafkaTopicReplicaStatuses200JSONResponse) VisitListKafkaTopicReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaTopicReplicaStatuses404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaTopicReplicaStatuses404JSONResponse) VisitListKafkaTopicReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaTopicReplicaStatusesdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaTopicReplicaStatusesdefaultJSONResponse) VisitListKafkaTopicReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetKafkaPartitionRequestObject struct {
 	ClusterId   ClusterId   `json:"cluster_id"`
 	TopicName   TopicName   `json:"topic_name"`
@@ -4063,6 +4629,116 @@ type GetKafkaPartitionOffsetsdefaultJSONResponse struct {
 }
 
 func (response GetKafkaPartitionOffsetsdefaultJSONResponse) VisitGetKafkaPartitionOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaReassignmentRequestObject struct {
+	ClusterId   ClusterId   `json:"cluster_id"`
+	TopicName   TopicName   `json:"topic_name"`
+	PartitionId PartitionId `json:"partition_id"`
+}
+
+type GetKafkaReassignmentResponseObject interface {
+	VisitGetKafkaReassignmentResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaReassignment200JSONResponse KafkaReassignment
+
+func (response GetKafkaReassignment200JSONResponse) VisitGetKafkaReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaReassignment404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaReassignment404JSONResponse) VisitGetKafkaReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaReassignmentdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaReassignmentdefaultJSONResponse) VisitGetKafkaReassignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaPartitionReplicaStatusesRequestObject struct {
+	ClusterId   ClusterId   `json:"cluster_id"`
+	TopicName   TopicName   `json:"topic_name"`
+	PartitionId PartitionId `json:"partition_id"`
+}
+
+type ListKafkaPartitionReplicaStatusesResponseObject interface {
+	VisitListKafkaPartitionReplicaStatusesResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaPartitionReplicaStatuses200JSONResponse KafkaReplicaStatusList
+
+func (response ListKafkaPartitionReplicaStatuses200JSONResponse) VisitListKafkaPartitionReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaPartitionReplicaStatuses404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaPartitionReplicaStatuses404JSONResponse) VisitListKafkaPartitionReplicaStatusesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaPartitionReplicaStatusesdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaPartitionReplicaStatusesdefaultJSONResponse) VisitListKafkaPartitionReplicaStatusesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4331,6 +5007,12 @@ type StrictServerInterface interface {
 	// AlterKafkaTopicsConfigs Change configs of several topics
 	// (POST /v3/clusters/{cluster_id}/topics/-/configs:alter)
 	AlterKafkaTopicsConfigs(ctx context.Context, request AlterKafkaTopicsConfigsRequestObject) (AlterKafkaTopicsConfigsResponseObject, error)
+	// ListKafkaReassignments List all reassignments under way
+	// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/reassignment)
+	ListKafkaReassignments(ctx context.Context, request ListKafkaReassignmentsRequestObject) (ListKafkaReassignmentsResponseObject, error)
+	// ListKafkaReplicaStatuses List the status of all replicas
+	// (GET /v3/clusters/{cluster_id}/topics/-/partitions/-/replica-status)
+	ListKafkaReplicaStatuses(ctx context.Context, request ListKafkaReplicaStatusesRequestObject) (ListKafkaReplicaStatusesResponseObject, error)
 	// DeleteKafkaTopic Delete a topic
 	// (DELETE /v3/clusters/{cluster_id}/topics/{topic_name})
 	DeleteKafkaTopic(ctx context.Context, request DeleteKafkaTopicRequestObject) (DeleteKafkaTopicResponseObject, error)
@@ -4358,12 +5040,24 @@ type StrictServerInterface interface {
 	// ListKafkaPartitions List a topic's partitions
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions)
 	ListKafkaPartitions(ctx context.Context, request ListKafkaPartitionsRequestObject) (ListKafkaPartitionsResponseObject, error)
+	// ListKafkaTopicReassignments List a topic's reassignments under way
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/reassignment)
+	ListKafkaTopicReassignments(ctx context.Context, request ListKafkaTopicReassignmentsRequestObject) (ListKafkaTopicReassignmentsResponseObject, error)
+	// ListKafkaTopicReplicaStatuses List the status of a topic's replicas
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/-/replica-status)
+	ListKafkaTopicReplicaStatuses(ctx context.Context, request ListKafkaTopicReplicaStatusesRequestObject) (ListKafkaTopicReplicaStatusesResponseObject, error)
 	// GetKafkaPartition Describe a partition
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id})
 	GetKafkaPartition(ctx context.Context, request GetKafkaPartitionRequestObject) (GetKafkaPartitionResponseObject, error)
 	// GetKafkaPartitionOffsets Read a partition's first and end offset
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/offset)
 	GetKafkaPartitionOffsets(ctx context.Context, request GetKafkaPartitionOffsetsRequestObject) (GetKafkaPartitionOffsetsResponseObject, error)
+	// GetKafkaReassignment Describe a partition's reassignment
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/reassignment)
+	GetKafkaReassignment(ctx context.Context, request GetKafkaReassignmentRequestObject) (GetKafkaReassignmentResponseObject, error)
+	// ListKafkaPartitionReplicaStatuses List the status of a partition's replicas
+	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replica-status)
+	ListKafkaPartitionReplicaStatuses(ctx context.Context, request ListKafkaPartitionReplicaStatusesRequestObject) (ListKafkaPartitionReplicaStatusesResponseObject, error)
 	// ListKafkaReplicas List a partition's replicas
 	// (GET /v3/clusters/{cluster_id}/topics/{topic_name}/partitions/{partition_id}/replicas)
 	ListKafkaReplicas(ctx context.Context, request ListKafkaReplicasRequestObject) (ListKafkaReplicasResponseObject, error)
@@ -4964,6 +5658,58 @@ func (sh *strictHandler) AlterKafkaTopicsConfigs(w http.ResponseWriter, r *http.
 	}
 }
 
+// ListKafkaReassignments operation middleware
+func (sh *strictHandler) ListKafkaReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	var request ListKafkaReassignmentsRequestObject
+
+	request.ClusterId = clusterId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaReassignments(ctx, request.(ListKafkaReassignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaReassignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaReassignmentsResponseObject); ok {
+		if err := validResponse.VisitListKafkaReassignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaReplicaStatuses operation middleware
+func (sh *strictHandler) ListKafkaReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	var request ListKafkaReplicaStatusesRequestObject
+
+	request.ClusterId = clusterId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaReplicaStatuses(ctx, request.(ListKafkaReplicaStatusesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaReplicaStatuses")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaReplicaStatusesResponseObject); ok {
+		if err := validResponse.VisitListKafkaReplicaStatusesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // DeleteKafkaTopic operation middleware
 func (sh *strictHandler) DeleteKafkaTopic(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
 	var request DeleteKafkaTopicRequestObject
@@ -5220,6 +5966,60 @@ func (sh *strictHandler) ListKafkaPartitions(w http.ResponseWriter, r *http.Requ
 	}
 }
 
+// ListKafkaTopicReassignments operation middleware
+func (sh *strictHandler) ListKafkaTopicReassignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
+	var request ListKafkaTopicReassignmentsRequestObject
+
+	request.ClusterId = clusterId
+	request.TopicName = topicName
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaTopicReassignments(ctx, request.(ListKafkaTopicReassignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaTopicReassignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaTopicReassignmentsResponseObject); ok {
+		if err := validResponse.VisitListKafkaTopicReassignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaTopicReplicaStatuses operation middleware
+func (sh *strictHandler) ListKafkaTopicReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName) {
+	var request ListKafkaTopicReplicaStatusesRequestObject
+
+	request.ClusterId = clusterId
+	request.TopicName = topicName
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaTopicReplicaStatuses(ctx, request.(ListKafkaTopicReplicaStatusesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaTopicReplicaStatuses")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaTopicReplicaStatusesResponseObject); ok {
+		if err := validResponse.VisitListKafkaTopicReplicaStatusesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetKafkaPartition operation middleware
 func (sh *strictHandler) GetKafkaPartition(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
 	var request GetKafkaPartitionRequestObject
@@ -5270,6 +6070,62 @@ func (sh *strictHandler) GetKafkaPartitionOffsets(w http.ResponseWriter, r *http
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetKafkaPartitionOffsetsResponseObject); ok {
 		if err := validResponse.VisitGetKafkaPartitionOffsetsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaReassignment operation middleware
+func (sh *strictHandler) GetKafkaReassignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
+	var request GetKafkaReassignmentRequestObject
+
+	request.ClusterId = clusterId
+	request.TopicName = topicName
+	request.PartitionId = partitionId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaReassignment(ctx, request.(GetKafkaReassignmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaReassignment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaReassignmentResponseObject); ok {
+		if err := validResponse.VisitGetKafkaReassignmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaPartitionReplicaStatuses operation middleware
+func (sh *strictHandler) ListKafkaPartitionReplicaStatuses(w http.ResponseWriter, r *http.Request, clusterId ClusterId, topicName TopicName, partitionId PartitionId) {
+	var request ListKafkaPartitionReplicaStatusesRequestObject
+
+	request.ClusterId = clusterId
+	request.TopicName = topicName
+	request.PartitionId = partitionId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaPartitionReplicaStatuses(ctx, request.(ListKafkaPartitionReplicaStatusesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaPartitionReplicaStatuses")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaPartitionReplicaStatusesResponseObject); ok {
+		if err := validResponse.VisitListKafkaPartitionReplicaStatusesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
