@@ -85,8 +85,8 @@ func (w *watch) changePart(h *hosted, number int32, reconfigure bool) {
 		return
 	}
 	role := partition.Role{
-		LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
-		InSync: len(meta.ISR), Replicas: len(meta.Replicas),
+		Leader: meta.Leader, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
+		ISR: meta.ISR, Replicas: meta.Replicas,
 	}
 	if p.leader == nil {
 		name := partition.Name{Topic: h.topic.Name, TopicID: h.topic.ID, Partition: number}
@@ -94,9 +94,9 @@ func (w *watch) changePart(h *hosted, number int32, reconfigure bool) {
 		return
 	}
 	if reconfigure {
-		p.leader.Reconfigure(h.settings)
+		p.replica.Reconfigure(h.settings)
 	}
-	p.leader.Lead(role)
+	p.leader = p.replica.Lead(role)
 }
 
 // resign closes a partition that another node leads now.
@@ -104,7 +104,7 @@ func (w *watch) resign(p *part) {
 	if p.leader == nil {
 		return
 	}
-	if err := w.broker.cfg.Store.Close(p.leader); err != nil {
+	if err := p.replica.Close(); err != nil {
 		w.warn("log not closed cleanly", p.leader.Name(), err)
 	}
 	*p = part{}
@@ -120,7 +120,7 @@ func (w *watch) remove(t *metadata.Topic) {
 		if p.leader == nil {
 			continue
 		}
-		if err := w.broker.cfg.Store.Delete(p.leader); err != nil {
+		if err := p.replica.Delete(); err != nil {
 			w.warn("files of a deleted partition are left", p.leader.Name(), err)
 		}
 	}
@@ -146,7 +146,7 @@ func (w *watch) open() {
 }
 
 func (b *Broker) openPartition(job *openJob) {
-	leader, err := b.cfg.Store.Open(job.name, job.settings, job.role)
+	replica, err := b.cfg.Store.Open(job.name, job.settings)
 	n, failed := job.name, job.into.err
 	switch {
 	case err == nil && failed != nil:
@@ -154,7 +154,10 @@ func (b *Broker) openPartition(job *openJob) {
 	case err != nil && failed == nil:
 		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
 	}
-	*job.into = part{leader: leader, err: err}
+	*job.into = part{replica: replica, err: err}
+	if err == nil {
+		job.into.leader = replica.Lead(job.role)
+	}
 	if partition.Passes(err) {
 		b.failing.Store(true)
 	}
@@ -238,20 +241,20 @@ func (b *Broker) compareDisk(image *metadata.Image) {
 
 // closePartitions closes all logs, in order of their names.
 func (b *Broker) closePartitions() error {
-	var leaders []*partition.Leader
+	var replicas []*partition.Replica
 	b.view.Load().all(func(h *hosted) {
 		for _, p := range h.parts {
-			if p.leader != nil {
-				leaders = append(leaders, p.leader)
+			if p.replica != nil {
+				replicas = append(replicas, p.replica)
 			}
 		}
 	})
-	slices.SortFunc(leaders, func(a, b *partition.Leader) int {
+	slices.SortFunc(replicas, func(a, b *partition.Replica) int {
 		return cmp.Or(cmp.Compare(a.Name().Topic, b.Name().Topic), cmp.Compare(a.Name().Partition, b.Name().Partition))
 	})
 	var errs []error
-	for _, l := range leaders {
-		errs = append(errs, b.cfg.Store.Close(l))
+	for _, r := range replicas {
+		errs = append(errs, r.Close())
 	}
 	return errors.Join(errs...)
 }

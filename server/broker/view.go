@@ -31,8 +31,9 @@ type hosted struct {
 
 // part is one partition: led here, led elsewhere (both nil), or one whose log cannot be used.
 type part struct {
-	leader *partition.Leader
-	err    error
+	replica *partition.Replica
+	leader  *partition.Leader
+	err     error
 }
 
 // shard spreads topic ids, which are random.

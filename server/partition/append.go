@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"millrace/record"
@@ -38,9 +39,9 @@ type Appended struct {
 // to be committed: AwaitCommitted does. An error means that nothing was written, except one of
 // storage going offline.
 func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error) {
-	settings := l.settings.Load()
-	if in := l.role.Load().InSync; r.AllInSync && in < settings.minInSync {
-		return Appended{}, &IsrError{InSync: in, Required: settings.minInSync}
+	settings, role := l.settings.Load(), l.role.Load()
+	if r.AllInSync && len(role.ISR) < settings.minInSync {
+		return Appended{}, &IsrError{InSync: len(role.ISR), Required: settings.minInSync}
 	}
 	now := l.store.now().UnixMilli()
 	limits := settings.limits
@@ -60,17 +61,49 @@ func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error)
 	if err != nil || a.Duplicate {
 		return a, err
 	}
+	if len(role.Replicas) > 1 {
+		l.grown(r.AllInSync)
+	}
 	if l.store.commitSynced {
 		l.log.RequestSync()
 	} else {
-		l.raise(a.Next)
+		l.advance()
 	}
 	return a, nil
 }
 
+// grown wakes the followers' fetches that wait for the log to grow. Where nobody waits for the batch to be
+// committed, they may gather some more first.
+func (l *Leader) grown(urgent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grownLocked(urgent)
+}
+
+func (l *Leader) grownLocked(urgent bool) {
+	if l.watchers.head == nil {
+		return
+	}
+	urgent = urgent || l.waiters.head != nil
+	end := l.log.EndOffset()
+	for n := l.watchers.head; n != nil; {
+		next := n.next
+		switch {
+		case end <= n.seen:
+		case urgent:
+			l.watchers.remove(n)
+			n.waiter.wake()
+		case !n.nudged:
+			n.nudged = true
+			n.waiter.nudge()
+		}
+		n = next
+	}
+}
+
 // appendPrepared decides and writes. The slot is held.
 func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Appended, error) {
-	if l.closed {
+	if l.closed || l.ended() {
 		return Appended{}, l.whyGone()
 	}
 	role, err := l.checkRole()
@@ -112,7 +145,7 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 // newer leader epoch: then the metadata is older than the log, and appending would fork it.
 func (l *Leader) checkRole() (*epochRole, error) {
 	role := l.role.Load()
-	if role == l.trusted {
+	if role == l.trusted.Load() {
 		return role, nil
 	}
 	latest, err := l.log.LatestEpoch()
@@ -122,7 +155,7 @@ func (l *Leader) checkRole() (*epochRole, error) {
 	if latest > role.LeaderEpoch {
 		return nil, fmt.Errorf("%w: epoch %d in the log, %d in the metadata", ErrStaleMetadata, latest, role.LeaderEpoch)
 	}
-	l.trusted = role
+	l.trusted.Store(role)
 	return role, nil
 }
 
@@ -153,7 +186,7 @@ func (l *Leader) write(b record.Batch) error {
 	l.hide(b.NextOffset(), len(b))
 	res, err := l.log.Append(b)
 	if err != nil {
-		l.unhide()
+		l.unhide(b.BaseOffset(), len(b))
 		return err
 	}
 	if res.Rolled {
@@ -169,47 +202,56 @@ func (l *Leader) write(b record.Batch) error {
 // AwaitCommitted waits until the high watermark reaches next, at most until the waiter's time is
 // over. An error leaves open whether the batch will be committed.
 func (l *Leader) AwaitCommitted(ctx context.Context, w *Waiter, next int64) error {
-	for l.hw.Load() < next {
+	for !l.Committed(next) {
 		if err := l.join(w, next); err != nil {
 			return err
 		}
 		err := w.Wait(ctx)
 		w.Leave()
-		if err != nil && l.hw.Load() < next {
+		if err != nil && !l.Committed(next) {
 			return err
 		}
 	}
-	role, required := l.role.Load(), l.settings.Load().minInSync
-	if role.InSync < required {
-		return &IsrError{InSync: role.InSync, Required: required, Written: true}
+	in, required := len(l.role.Load().ISR), l.settings.Load().minInSync
+	if in < required {
+		return &IsrError{InSync: in, Required: required, Written: true}
 	}
 	return nil
 }
 
-// Committed reports whether the high watermark has reached next.
-func (l *Leader) Committed(next int64) bool { return l.hw.Load() >= next }
+// Committed reports whether the high watermark has reached next while this replica led.
+func (l *Leader) Committed(next int64) bool {
+	hw := l.hw.Load()
+	if final := l.final.Load(); final != none {
+		return final >= next
+	}
+	return hw >= next || l.store.env.Flaws.AckEarly
+}
 
 // join registers a produce that waits for the high watermark to reach target.
 func (l *Leader) join(w *Waiter, target int64) error {
-	n := w.node(l, target)
+	n := w.node(l.local, target)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone != nil {
-		return l.gone
+		return lost(l.gone)
+	}
+	if l.ended() {
+		return lost(ErrNotLeader)
 	}
 	l.waiters.insert(n)
 	if l.hw.Load() >= target {
 		w.wake()
 	}
+	l.grownLocked(true) // a fetch that lingers has something that is waited for now
 	return nil
 }
 
-// whyGone is the error that ended the partition; a log that was closed under it is led no longer.
-func (l *Leader) whyGone() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone == nil {
-		return ErrNotLeader
+// lost is what a request that waits for its batch hears when the partition has ended: the batch is there, and
+// may be committed by the next leader.
+func lost(why error) error {
+	if errors.Is(why, ErrNotLeader) {
+		return ErrLeadershipLost
 	}
-	return l.gone
+	return why
 }

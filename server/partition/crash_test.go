@@ -100,7 +100,7 @@ func crashRun(t *testing.T, k int, mode storagetest.Mode) bool {
 		}
 	}
 	stopped := disk.Stopped()
-	_ = h.store.Close(h.leader)
+	_ = h.replica.Close()
 	_ = h.dir.Close()
 
 	h.fs = disk.Crash(mode, rng)
@@ -227,7 +227,7 @@ func TestFailedSync(t *testing.T) {
 	require.ErrorIs(t, h.leader.Watch(w, 5), storage.ErrOffline)
 	w.Leave()
 	disk.SetFault(nil)
-	_ = h.store.Close(h.leader)
+	_ = h.replica.Close()
 	_ = h.dir.Close()
 }
 

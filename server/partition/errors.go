@@ -16,6 +16,16 @@ import (
 var (
 	// ErrNotLeader says that this node does not lead the partition, or no longer (6).
 	ErrNotLeader = errors.New("this node does not lead the partition")
+	// ErrLeadershipLost says that another node leads the partition now, and that whether it has a batch which
+	// this one appended is not known here (7).
+	ErrLeadershipLost = errors.New("leadership of the partition moved before the batch was committed")
+	// ErrUnsynced says that a follower has written what is not on disk yet, and must not fetch before.
+	ErrUnsynced = errors.New("what was fetched is not on disk yet")
+	// ErrNotReplica says that a fetch comes from a node that has no replica of the partition, by what the
+	// leader knows (6, or 75 where the other may know more).
+	ErrNotReplica = errors.New("the partition is not assigned to the node that fetches")
+	// ErrStaleBroker says that a fetch comes from a run of a broker that has ended (6).
+	ErrStaleBroker = errors.New("the broker has registered anew since")
 	// ErrDeleted says that the partition's topic was deleted (3).
 	ErrDeleted = errors.New("the partition was deleted")
 	// ErrTimeout says that a wait took longer than the request allows (7). What was appended stays
@@ -98,7 +108,7 @@ func Explain(err error) Refusal {
 		}
 	}
 	if code := typedCode(err); code != nil {
-		r.Code = code.Code
+		r.Code, r.NotWritten = code.Code, r.NotWritten || code == kerr.NotEnoughReplicas
 	}
 	var fault *record.Fault
 	if errors.As(err, &fault) {
@@ -120,11 +130,14 @@ var codes = []struct {
 	{err: record.ErrUnsupportedCodec, code: kerr.UnsupportedCompressionType},
 	{err: record.ErrInvalid, code: kerr.InvalidRecord},
 	{err: record.ErrShort, code: kerr.InvalidRecord},
-	{err: ErrNotLeader, code: kerr.NotLeaderForPartition},
+	{err: ErrNotLeader, code: kerr.NotLeaderForPartition, notWritten: true},
+	{err: ErrLeadershipLost, code: kerr.RequestTimedOut},
+	{err: ErrNotReplica, code: kerr.NotLeaderForPartition},
+	{err: ErrStaleBroker, code: kerr.NotLeaderForPartition},
 	{err: ErrDeleted, code: kerr.UnknownTopicOrPartition},
 	{err: ErrTimeout, code: kerr.RequestTimedOut},
-	{err: ErrFencedEpoch, code: kerr.FencedLeaderEpoch},
-	{err: ErrUnknownEpoch, code: kerr.UnknownLeaderEpoch},
+	{err: ErrFencedEpoch, code: kerr.FencedLeaderEpoch, notWritten: true},
+	{err: ErrUnknownEpoch, code: kerr.UnknownLeaderEpoch, notWritten: true},
 	{err: ErrStaleMetadata, code: kerr.KafkaStorageError, notWritten: true},
 	{err: ErrOffsetUnknown, code: kerr.OffsetNotAvailable},
 	{err: ErrPolicy, code: kerr.PolicyViolation},
@@ -136,7 +149,7 @@ var codes = []struct {
 	{err: storage.ErrOffline, code: kerr.KafkaStorageError},
 	{err: syscall.EMFILE, code: kerr.KafkaStorageError, notWritten: true},
 	{err: syscall.ENFILE, code: kerr.KafkaStorageError, notWritten: true},
-	{err: storage.ErrClosed, code: kerr.NotLeaderForPartition},
+	{err: storage.ErrClosed, code: kerr.NotLeaderForPartition, notWritten: true},
 	{err: context.Canceled, code: kerr.RequestTimedOut},
 	{err: context.DeadlineExceeded, code: kerr.RequestTimedOut},
 }

@@ -1,10 +1,6 @@
 package partition
 
-import (
-	"errors"
-
-	"millrace/storage"
-)
+import "millrace/storage"
 
 // FetchRequest asks for the batches of one partition from an offset on.
 type FetchRequest struct {
@@ -28,35 +24,24 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	if err := l.checkEpoch(r.LeaderEpoch); err != nil {
 		return Fetched{Bounds: Bounds{none, none, none, none}}, err
 	}
-	f := Fetched{Bounds: l.Bounds(), Next: r.Offset}
+	return l.read(r)
+}
+
+// read reads below the high watermark.
+func (c *local) read(r FetchRequest) (Fetched, error) {
+	f := Fetched{Bounds: c.Bounds(), Next: r.Offset}
 	if r.Offset < f.LogStart || r.Offset > f.LogEnd {
 		return f, outOfRange(r.Offset, f.Bounds)
 	}
 	if r.Offset >= f.HighWatermark || r.BoundsOnly {
 		return f, nil
 	}
-	res, err := l.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
+	res, err := c.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
 	if err != nil {
-		return f, l.readFailed(r.Offset, err)
+		return f, c.readFailed(r.Offset, err)
 	}
 	f.Records, f.Next = res.Batches, res.NextOffset
 	return f, nil
-}
-
-// readFailed makes a closed log's error the reason why it was closed, and damage a DamageError. It
-// tells the operator of damage, once: the answer to a fetch has no room for it.
-func (l *Leader) readFailed(offset int64, err error) error {
-	if errors.Is(err, storage.ErrClosed) {
-		return l.whyGone()
-	}
-	var damage *storage.CorruptionError
-	if !errors.As(err, &damage) {
-		return err
-	}
-	if l.damaged.CompareAndSwap(false, true) {
-		l.logger().Error("log cannot be read", "offset", offset, "err", err)
-	}
-	return &DamageError{Next: damage.Next, Err: err}
 }
 
 func outOfRange(offset int64, b Bounds) error {
@@ -64,21 +49,24 @@ func outOfRange(offset int64, b Bounds) error {
 }
 
 // Watch registers a fetch that saw the partition at high watermark seen and lacks bytes: the waiter
-// is woken when all that its leaders commit amounts to what it lacks. Only what comes after seen
+// is woken when all that its partitions commit amounts to what it lacks. Only what comes after seen
 // counts, so a high watermark that has moved since wakes it at once. An error means that the
-// partition is gone.
+// partition is not led here any more.
 func (l *Leader) Watch(w *Waiter, seen int64) error {
-	n := w.node(l, none)
+	n := w.node(l.local, none)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone != nil {
+	switch {
+	case l.gone != nil:
 		return l.gone
-	}
-	if l.hw.Load() > seen {
+	case l.ended():
+		return ErrNotLeader
+	case l.hw.Load() > seen:
 		w.wake()
 		return nil
 	}
 	l.waiters.insert(n)
+	l.grownLocked(true)
 	return nil
 }
 

@@ -27,6 +27,7 @@ type host struct {
 	fs       storage.FS
 	dir      *storage.Dir
 	store    *partition.Store
+	replica  *partition.Replica
 	leader   *partition.Leader
 	now      time.Time
 	policy   storage.SyncPolicy
@@ -41,7 +42,7 @@ func newHost(t testing.TB) *host {
 	require.NoError(t, err)
 	h := &host{
 		t: t, fs: fs, now: time.UnixMilli(1_700_000_000_000),
-		role: partition.Role{LeaderEpoch: 0, InSync: 1, Replicas: 1},
+		role: soloRole(0, 1, 1),
 	}
 	h.settings = *defaults(t, m)
 	return h
@@ -76,13 +77,19 @@ func (h *host) start() {
 		Dir: dir, CommitSynced: h.policy == storage.SyncAck,
 		Now: func() time.Time { return h.now }, Logger: slog.New(slog.DiscardHandler),
 	})
-	h.leader, err = h.store.Open(partition.Name{Topic: "t", TopicID: testTopicID()},
-		partition.NewSettings(&h.settings), h.role)
+	h.replica, err = h.store.Open(partition.Name{Topic: "t", TopicID: testTopicID()}, partition.NewSettings(&h.settings))
 	require.NoError(h.t, err)
+	h.leader = h.replica.Lead(h.role)
+}
+
+// soloRole is the role of the leader 1, with so many in-sync replicas of so many.
+func soloRole(epoch int32, inSync, replicas int64) partition.Role {
+	all := []int32{1, 2, 3, 4, 5}
+	return partition.Role{Leader: 1, LeaderEpoch: epoch, ISR: all[:inSync], Replicas: all[:replicas]}
 }
 
 func (h *host) stop() {
-	require.NoError(h.t, h.store.Close(h.leader))
+	require.NoError(h.t, h.replica.Close())
 	require.NoError(h.t, h.dir.Close())
 }
 
@@ -105,7 +112,7 @@ func TestSweepDuringClose(t *testing.T) {
 	_, err := h.append(&partition.AppendRequest{Batch: batch(7, 0, 0, h.now, "v"), Expected: -1})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
-	wg.Go(func() { err = h.store.Close(h.leader) })
+	wg.Go(func() { err = h.replica.Close() })
 	for range 100 {
 		h.leader.ExpireProducers(time.Hour)
 		require.NoError(t, h.leader.ApplyRetention())
@@ -174,11 +181,9 @@ func (h *host) run(t *testing.T, d *datadriven.TestData) string {
 	case "producers":
 		return h.runProducers(d)
 	case "lead":
-		r := partition.Role{
-			LeaderEpoch: int32(int64Arg(d, "epoch", 0)), PartitionEpoch: h.role.PartitionEpoch + 1,
-			InSync: int(int64Arg(d, "in-sync", 1)), Replicas: int(int64Arg(d, "replicas", 1)),
-		}
-		h.leader.Lead(r)
+		r := soloRole(int32(int64Arg(d, "epoch", 0)), int64Arg(d, "in-sync", 1), int64Arg(d, "replicas", 1))
+		r.PartitionEpoch = h.role.PartitionEpoch + 1
+		h.replica.Lead(r)
 		if h.leader.LeaderEpoch() == r.LeaderEpoch {
 			h.role = r
 		}
@@ -286,7 +291,7 @@ func (h *host) runSettings(d *datadriven.TestData) string {
 		s.CleanupCompact, s.CleanupDelete = d.HasArg("compact"), d.HasArg("delete")
 	}
 	h.settings = s
-	h.leader.Reconfigure(partition.NewSettings(&s))
+	h.replica.Reconfigure(partition.NewSettings(&s))
 	return "ok"
 }
 

@@ -1,6 +1,10 @@
 package partition
 
-import "millrace/storage"
+import (
+	"errors"
+
+	"millrace/storage"
+)
 
 // The special timestamps of ListOffsets.
 const (
@@ -87,16 +91,10 @@ func (l *Leader) EpochEnd(epoch, leaderEpoch int32) (int32, int64, error) {
 	if err := l.checkEpoch(leaderEpoch); err != nil {
 		return none, none, err
 	}
-	l.slot.hold()
-	defer l.slot.release()
-	if l.closed {
+	found, end, ok, err := l.log.EndOffsetForEpoch(epoch)
+	if errors.Is(err, storage.ErrClosed) {
 		return none, none, l.whyGone()
 	}
-	role := l.role.Load()
-	if err := l.log.AssignEpoch(role.LeaderEpoch, role.epochStart); err != nil {
-		return none, none, err
-	}
-	found, end, ok, err := l.log.EndOffsetForEpoch(epoch)
 	if err != nil || !ok {
 		return none, none, err
 	}
@@ -108,6 +106,9 @@ func (l *Leader) EpochEnd(epoch, leaderEpoch int32) (int32, int64, error) {
 func (l *Leader) DeleteRecords(offset int64) (lowWatermark int64, err error) {
 	if !l.settings.Load().log.DeleteRetained {
 		return none, ErrPolicy
+	}
+	if err := l.checkEpoch(none); err != nil {
+		return none, err
 	}
 	bounds := l.Bounds()
 	if offset == none {

@@ -1,17 +1,27 @@
-// Package partition is one replicated partition as its leader keeps it: what may be appended, what
-// is committed, and who waits for that.
+// Package partition is the replicas of partitions that one node keeps: what may be appended, what is
+// committed, which replicas are in sync, what a follower takes from its leader, and who waits for that.
 //
-// A Store holds the partitions of one node on one data directory; nothing else of the server
-// touches the logs. A Leader is one partition led by this node. It promises:
+// A Store holds the partitions of one node on one data directory; nothing else of the server touches
+// the logs. A Replica is one open log; the cluster's metadata makes it a Leader or a Follower, which are
+// two types, so that a field exists only in its role. It promises:
 //
 //   - A batch is written whole, at the end, or not at all, and the sequence rules of idempotent and
-//     named producers hold across restarts.
-//   - The high watermark only rises. Below it every replica that counts has the log: synced to disk
-//     where log.sync is ack. Consumers see nothing above it, and an acks=all produce is answered
-//     when it has passed.
+//     named producers hold across restarts and changes of the leader.
+//   - The high watermark only rises within a leader epoch. Below it every in-sync replica has the log:
+//     synced to disk where log.sync is ack. Consumers see nothing above it, and an acks=all produce is
+//     answered when it has passed. It stays where fewer than min.insync.replicas are in sync.
+//   - A follower's log is a prefix of its leader's: it compares leader epochs at every fetch and truncates
+//     where the logs part, never by high watermarks.
+//   - The set of in-sync replicas changes by proposals to the controller, one at a time; what is proposed
+//     to be in sync counts at once, what is proposed to be out counts until the controller has said so.
 //   - Opening does no work in proportion to the log, and an idle partition owns no goroutine, no
-//     timer and no open file: producer state is read at the first append that needs it.
+//     timer and no open file: producer state is read when a batch first needs it.
 //   - Whoever waits is woken by the append or sync it waits for, never by a clock tick.
+//
+// Three locks order the work on a partition. The slot makes appends, truncations and changes of the role
+// one after another and is held over file writes; mu guards what is computed from offsets, and the lists
+// of waiting requests, and is held for a few instructions; neither is held while something of the
+// broker's is called. Readers take neither: they read the high watermark once and then the log below it.
 //
 // Errors are Go errors inside; Explain gives each its Kafka code. The broker calls this package
 // with one call for each partition of a request.
@@ -36,6 +46,43 @@ type Config struct {
 	// Now is the node's wall clock, for timestamps and expiry.
 	Now    func() time.Time
 	Logger *slog.Logger
+	// Env connects the partitions with the cluster. Attach can give it later.
+	Env Env
+}
+
+// Env is what replication needs of the node. Each field may be nil; then there is one replica of
+// everything, or a test that does not look at it.
+type Env struct {
+	// Now is the clock for replica.lag.time.max.ms; time.Now, which never jumps, when nil.
+	Now func() time.Time
+	// ReplicaState says what the metadata knows of a broker: its epoch, and whether it may be in an ISR. It
+	// is asked with locks held: it must not wait or call back.
+	ReplicaState func(broker int32) (epoch int64, active bool)
+	// LagTimeMax is replica.lag.time.max.ms, 30 s when nil.
+	LagTimeMax func() time.Duration
+	// OnIsrChange hears that a leader has something to propose. It must not wait or call back.
+	OnIsrChange func(*Leader)
+	// OnDamage hears once of each replica whose log cannot be read. It must not wait or call back.
+	OnDamage func(r *Replica, err error)
+	Flaws    Flaws
+}
+
+const defaultLagTimeMax = 30 * time.Second
+
+func (e Env) withDefaults() Env {
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	if e.LagTimeMax == nil {
+		e.LagTimeMax = func() time.Duration { return defaultLagTimeMax }
+	}
+	if e.OnIsrChange == nil {
+		e.OnIsrChange = func(*Leader) {}
+	}
+	if e.OnDamage == nil {
+		e.OnDamage = func(*Replica, error) {}
+	}
+	return e
 }
 
 // idleCodecs is how many decompressors a node keeps for the check of compressed batches.
@@ -48,25 +95,35 @@ type Store struct {
 	now          func() time.Time
 	logger       *slog.Logger
 	codecs       *record.Codecs
+	env          Env
 }
 
 // NewStore makes a Store over an open data directory, which stays the caller's to close.
 func NewStore(c Config) *Store {
-	return &Store{
+	s := &Store{
 		dir:          c.Dir,
 		commitSynced: c.CommitSynced,
 		now:          c.Now,
 		logger:       c.Logger,
 		codecs:       record.NewCodecs(idleCodecs),
 	}
+	s.Attach(c.Env)
+	return s
+}
+
+// Attach connects the partitions with the cluster, in place of Config.Env. It comes before the first Open.
+func (s *Store) Attach(e Env) {
+	s.env = e.withDefaults()
+	s.commitSynced = s.commitSynced && !e.Flaws.SkipSync
 }
 
 // Names lists the partitions on disk.
 func (s *Store) Names() ([]Name, error) { return s.dir.Partitions() }
 
-// Open takes up the partition's log. A log on disk is opened, which costs no I/O after a clean stop;
-// one that belongs to an earlier topic of the name is set aside; where there is none, one is made.
-func (s *Store) Open(n Name, settings *Settings, role Role) (*Leader, error) {
+// Open takes up the partition's log, in no role yet. A log on disk is opened, which costs no I/O after a
+// clean stop; one that belongs to an earlier topic of the name is set aside; where there is none, one is
+// made. The high watermark is what it was known to be.
+func (s *Store) Open(n Name, settings *Settings) (*Replica, error) {
 	log, err := s.dir.OpenLog(n, settings.log)
 	if errors.Is(err, storage.ErrTopicID) {
 		if err := s.dir.SetAside(n); err != nil {
@@ -87,41 +144,9 @@ func (s *Store) Open(n Name, settings *Settings, role Role) (*Leader, error) {
 			return nil, fmt.Errorf("sync what a crash left of %s: %w", n, err)
 		}
 	}
-	return newLeader(s, log, n, settings, role), nil
+	return newReplica(s, log, n, settings), nil
 }
 
 // SetAside renames the files of a partition that is not open, so that nothing is lost and the name is
 // free.
 func (s *Store) SetAside(n Name) error { return s.dir.SetAside(n) }
-
-// Delete ends a partition and removes its files, in the background.
-func (s *Store) Delete(l *Leader) error {
-	if !l.end(ErrDeleted) {
-		return nil
-	}
-	return s.dir.DeleteLog(l.log)
-}
-
-// Close ends a partition: who waits for it is told that it is led here no longer.
-func (s *Store) Close(l *Leader) error { return l.close() }
-
-// ApplyRetention removes the segments that the topic's settings do not keep, never beyond the high
-// watermark. A partition that has ended meanwhile has none to remove.
-func (l *Leader) ApplyRetention() error {
-	_, err := l.log.ApplyRetention(l.store.now(), l.hw.Load())
-	if errors.Is(err, storage.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// ExpireProducers forgets the producers that were silent for longer than lifetime. Their state is not
-// read for that.
-func (l *Leader) ExpireProducers(lifetime time.Duration) (removed int) {
-	l.slot.hold()
-	defer l.slot.release()
-	if l.closed || l.producers == nil {
-		return 0
-	}
-	return l.producers.expire(l.store.now().UnixMilli(), lifetime.Milliseconds())
-}
