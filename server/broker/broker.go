@@ -1,10 +1,15 @@
 // Package broker answers the requests that concern partition logs: it is the kmsg.Requestor of one
 // node for produce, fetch, offsets and what clients ask to find their way.
 //
-// A Broker holds the partitions that this node leads and keeps them in step with the cluster's
-// metadata: OnImage makes, opens, changes and removes logs. Requests read one snapshot of that and
-// take no lock. There is one file for each kind of request; its handler checks, calls the partition
-// or reads the metadata image, and fills in the answer.
+// A Broker holds the partitions that have a replica on this node and keeps them in step with the
+// cluster's metadata: OnImage makes, opens, changes and removes logs and gives each its role. Requests
+// read one snapshot of that and take no lock. There is one file for each kind of request; its handler
+// checks, calls the partition or reads the metadata image, and fills in the answer.
+//
+// Start begins what a member of a cluster does by itself: heartbeats to the controller (lifecycle.go),
+// one fetch loop for each broker that leads something this node follows (fetcher.go, fetch_loop.go), and
+// the proposals of its leaders to change their ISRs (isr.go). Each is a goroutine of its own, so that none
+// holds up another; Close awaits them all.
 //
 // Answers follow the seam's rules: whatever Kafka can say stands in the error-code fields, and a Go
 // error means that there is no answer, because the context ended or the broker closed; a produce
@@ -19,6 +24,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,18 +32,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/record"
 	"millrace/server/metadata"
 	"millrace/server/partition"
 )
 
-// Config is what a broker needs. All fields but Space are required.
+// Config is what a broker needs. Space may be nil, and what Start needs where it is not called.
 type Config struct {
 	NodeID int32
 	Store  *partition.Store
-	// Controller answers CreateTopics and AllocateProducerIDs, wherever the controller is.
+	// Controller reaches the controller, wherever it is: for topics and producer ids, and for what Start
+	// begins, heartbeats and ISR changes.
 	Controller kmsg.Requestor
 	// ControllerID is the node that leads the quorum, or -1.
 	ControllerID func() int32
+	// Peer reaches the broker of another node; nil when it cannot be reached, or as a field in a cluster
+	// of one.
+	Peer func(id int32) kmsg.Requestor
+	// Register makes this run of the broker known to the controller again and gives its epoch; nil leaves
+	// a broker that the controller has forgotten as it is.
+	Register func(ctx context.Context) (epoch int64, err error)
+	// Applied is the index of the metadata that is applied on this node, for heartbeats.
+	Applied func() uint64
+	// Flaws are faults planted on purpose, a test hook.
+	Flaws partition.Flaws
+	// Rand is the broker's own chance, for the pauses between tries.
+	Rand *rand.Rand
 	// LogDir is the data directory's path, for DescribeLogDirs.
 	LogDir string
 	// Space tells the size of the data directory's disk and what is free on it; unknown when nil.
@@ -52,12 +72,21 @@ type Config struct {
 type Broker struct {
 	cfg     Config
 	view    atomic.Pointer[view]
+	newest  atomic.Pointer[metadata.Image] // the image of the next view, while OnImage makes it
 	ids     *producerIDs
 	metrics *metrics
 	waiters sync.Pool // of *partition.Waiter
 
-	turn   chan struct{} // a lock of one slot over OnImage and Close, which wait for disks
-	closed bool          // guarded by turn
+	life            *lifecycle
+	isr             *isrProposer
+	throttles       throttles
+	pool            *record.Pool // memory of fetched batches
+	followerFetches sync.Pool    // of *followerFetch
+
+	turn     chan struct{} // a lock of one slot over what changes the view, which waits for disks
+	closed   bool          // guarded by turn
+	started  bool          // guarded by turn
+	fetchers *fetchers     // guarded by turn
 
 	// failing is set while there are partitions that reopen may help.
 	failing atomic.Bool
@@ -69,9 +98,24 @@ type Broker struct {
 
 // Open starts a broker without partitions: the first OnImage brings them. Close ends it.
 func Open(cfg Config) *Broker {
-	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1)}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.New(rand.NewPCG(uint64(cfg.NodeID), 0))
+	}
+	if cfg.Peer == nil {
+		cfg.Peer = func(int32) kmsg.Requestor { return nil }
+	}
+	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1), pool: record.NewPool(warmBytes)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.view.Store(newView())
+	b.view.Store(newView(cfg.NodeID))
+	b.life, b.isr, b.fetchers = newLifecycle(b), newIsrProposer(b), newFetchers(b)
+	b.followerFetches.New = func() any { return new(followerFetch) }
+	cfg.Store.Attach(partition.Env{
+		ReplicaState: b.replicaState,
+		LagTimeMax:   func() time.Duration { return b.newest.Load().Settings().ReplicaLagTimeMax },
+		OnIsrChange:  b.isr.want,
+		OnDamage:     func(r *partition.Replica, err error) { b.noticed(r.Name(), err) },
+		Flaws:        cfg.Flaws,
+	})
 	b.metrics = newMetrics(cfg.Registerer, b)
 	b.ids = &producerIDs{broker: b}
 	b.waiters.New = func() any { return partition.NewWaiter() }
@@ -79,18 +123,27 @@ func Open(cfg Config) *Broker {
 	return b
 }
 
-// Close ends the broker: who waits for a partition gets an answer, the partitions are closed, the
-// data directory is left to its owner.
+// replicaState is what the metadata knows of a broker.
+func (b *Broker) replicaState(id int32) (epoch int64, active bool) {
+	image := b.newest.Load()
+	return image.BrokerEpoch(id), image.Active(id)
+}
+
+// Close ends the broker: heartbeats and fetching stop, who waits for a partition gets an answer, the
+// partitions are closed, the data directory is left to its owner.
 func (b *Broker) Close() error {
+	// What runs in the background gives up first, so that nobody needs the turn for long, and what is closed
+	// starts nothing anew.
 	b.cancel()
 	b.ids.close()
-	b.wg.Wait()
 	b.turn <- struct{}{}
-	defer func() { <-b.turn }()
-	if b.closed {
+	was := b.closed
+	b.closed = true
+	<-b.turn
+	b.wg.Wait()
+	if was {
 		return nil
 	}
-	b.closed = true
 	return b.closePartitions()
 }
 
@@ -102,7 +155,7 @@ func Keys() []kmsg.Key {
 	return []kmsg.Key{
 		kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.DeleteRecords, kmsg.InitProducerID,
 		kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs, kmsg.DescribeLogDirs, kmsg.DescribeCluster,
-		kmsg.DescribeProducers,
+		kmsg.DescribeProducers, kmsg.DescribeQuorum,
 	}
 }
 
@@ -135,10 +188,15 @@ func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		return b.handleDescribeCluster(v, req), nil
 	case *kmsg.DescribeProducersRequest:
 		return b.handleDescribeProducers(v, req), nil
+	case *kmsg.DescribeQuorumRequest:
+		return b.handleDescribeQuorum(v, req), nil
 	default:
 		return nil, fmt.Errorf("broker does not serve %s (key %d)", kmsg.NameForKey(r.Key()), r.Key())
 	}
 }
+
+// warmBytes bounds the memory that fetch loops keep for the next answer.
+const warmBytes = 32 << 20
 
 // answer keeps a nil pointer from becoming a response that is not nil.
 func answer[T kmsg.Response](resp T, err error) (kmsg.Response, error) {

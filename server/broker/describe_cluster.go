@@ -6,13 +6,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/server/metadata"
 )
 
 // DescribeCluster (key 60).
 //
 // Lists the brokers with the address that clients use; fenced ones only when the request asks for
-// them. The controllers have no endpoints of their own, so endpoint type 2 is refused.
+// them. Beyond Kafka, one that is about to stop is marked ShuttingDown (package ktag). The controllers have no endpoints of their own, so endpoint type 2 is refused.
 
 // noOperations is the answer where authorised operations were not computed.
 const noOperations = math.MinInt32
@@ -38,6 +39,9 @@ func (b *Broker) handleDescribeCluster(v *view, req *kmsg.DescribeClusterRequest
 		n := kmsg.NewDescribeClusterResponseBroker()
 		n.NodeID, n.IsFenced, n.Rack = m.ID, m.Fenced, rack(m)
 		n.Host, n.Port = address(m)
+		if m.ShuttingDown {
+			ktag.SetShuttingDown(&n.UnknownTags)
+		}
 		resp.Brokers = append(resp.Brokers, n)
 	}
 	return resp

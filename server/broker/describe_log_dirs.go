@@ -50,10 +50,10 @@ func (b *Broker) handleDescribeLogDirs(v *view, req *kmsg.DescribeLogDirsRequest
 // describePart is false for a partition that has no usable log here.
 func describePart(p part, number int32) (kmsg.DescribeLogDirsResponseDirTopicPartition, bool) {
 	out := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
-	if p.leader == nil {
+	if p.replica == nil {
 		return out, false
 	}
-	size, err := p.leader.Size()
+	size, err := p.replica.Size()
 	if err != nil {
 		size = -1
 	}

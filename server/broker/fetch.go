@@ -10,10 +10,11 @@ import (
 
 	"millrace/internal/ktag"
 	"millrace/record"
+	"millrace/server/metadata"
 	"millrace/server/partition"
 )
 
-// Fetch (key 1), of consumers.
+// Fetch (key 1), of consumers; handleFollowerFetch has those of followers.
 //
 // Partitions are read in the order of the request, up to the high watermark, until the request's
 // bytes are used up; the first batch of the first partition that has one comes whole, whatever the
@@ -22,9 +23,13 @@ import (
 // and a partition that has more than its share, are answered at once. There are no fetch sessions:
 // every answer is complete, with session id 0.
 //
-// The record bytes come from the arena in the context. A fetch of a follower is refused.
+// A consumer that names its rack may read from a follower, up to the high watermark that the follower
+// knows (KIP-392); who is asked is the router's choice. The record bytes come from the arena in the context.
 
 func (b *Broker) handleFetch(ctx context.Context, v *view, req *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
+	if req.ReplicaState.ID >= 0 {
+		return b.handleFollowerFetch(ctx, v, req)
+	}
 	resp := newFetchResponse(req)
 	if req.SessionID != 0 {
 		resp.ErrorCode = kerr.FetchSessionIDNotFound.Code
@@ -70,9 +75,9 @@ func (f *fetch) read() {
 // partition reads one partition.
 func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicPartition,
 	out *kmsg.FetchResponseTopicPartition) {
-	leader, err := f.lookUp(t, in.Partition)
+	log, err := f.lookUp(t, in.Partition)
 	if err != nil {
-		f.refuse(out, err)
+		f.refuse(t, out, err)
 		return
 	}
 	most := min(max(int(in.PartitionMaxBytes), 0), max(f.maxBytes-f.size, 0))
@@ -80,10 +85,10 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 		Offset: in.FetchOffset, LeaderEpoch: in.CurrentLeaderEpoch, MaxBytes: most, Alloc: f.alloc,
 		BoundsOnly: f.size > 0 && most == 0,
 	}
-	got, err := leader.Fetch(r)
+	got, err := log.Fetch(r)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
 	if err != nil {
-		f.refuse(out, err)
+		f.refuse(t, out, err)
 		return
 	}
 	out.RecordBatches = got.Records
@@ -96,24 +101,53 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 	f.size += len(out.RecordBatches)
 }
 
-func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (*partition.Leader, error) {
+// readable is a partition as consumers read it: its leader, or a follower.
+type readable interface {
+	Fetch(partition.FetchRequest) (partition.Fetched, error)
+	Watch(w *partition.Waiter, seen int64) error
+}
+
+func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (readable, error) {
 	topic, kafkaErr := f.view.topic(t.Topic, t.TopicID)
 	if kafkaErr != nil {
 		return nil, kafkaErr
 	}
-	if f.req.ReplicaID >= 0 || f.req.ReplicaState.ID >= 0 {
-		return nil, kerr.NotLeaderForPartition
+	if f.req.ReplicaID >= 0 {
+		return nil, kerr.NotLeaderForPartition // a follower that does not tell its broker epoch
 	}
-	return f.view.leader(topic, number)
+	p, err := f.view.part(topic, number)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.leader != nil:
+		return p.leader, nil
+	case p.follower != nil && f.req.Rack != "":
+		return p.follower, nil
+	}
+	return nil, kerr.NotLeaderForPartition
 }
 
-func (f *fetch) refuse(out *kmsg.FetchResponseTopicPartition, err error) {
+func (f *fetch) refuse(t *kmsg.FetchRequestTopic, out *kmsg.FetchResponseTopicPartition, err error) {
 	out.ErrorCode, out.RecordBatches = code(err), nil
 	var damage *partition.DamageError
 	if errors.As(err, &damage) && damage.Next > 0 {
 		ktag.SetResumeOffset(&out.UnknownTags, damage.Next)
 	}
 	f.urgent = true
+	if topic, unknown := f.view.topic(t.Topic, t.TopicID); unknown == nil {
+		sayLeader(topic, out)
+		f.broker.noticed(partition.Name{Topic: topic.Name, TopicID: topic.ID, Partition: out.Partition}, err)
+	}
+}
+
+// sayLeader tells who leads the partition, as far as this node knows, beside an error that means that the
+// client does not know.
+func sayLeader(t *metadata.Topic, out *kmsg.FetchResponseTopicPartition) {
+	moved := out.ErrorCode == kerr.NotLeaderForPartition.Code || out.ErrorCode == kerr.FencedLeaderEpoch.Code
+	if moved && t != nil && out.Partition >= 0 && int(out.Partition) < len(t.Partitions) {
+		p := &t.Partitions[out.Partition]
+		out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = p.Leader, p.LeaderEpoch
+	}
 }
 
 // complete tells whether there is a reason to answer now.
@@ -156,12 +190,12 @@ func (f *fetch) watch(w *partition.Waiter) bool {
 		t := &f.req.Topics[i]
 		for j := range t.Partitions {
 			out := &f.resp.Topics[i].Partitions[j]
-			leader, err := f.lookUp(t, t.Partitions[j].Partition)
+			log, err := f.lookUp(t, t.Partitions[j].Partition)
 			if err == nil {
-				err = leader.Watch(w, out.HighWatermark)
+				err = log.Watch(w, out.HighWatermark)
 			}
 			if err != nil {
-				f.refuse(out, err)
+				f.refuse(t, out, err)
 				return false
 			}
 		}

@@ -17,28 +17,47 @@ const openers = 4
 // OnImage brings the broker's partitions in step with a new image, and then publishes it, so that no
 // client is sent to a partition that is not open. It is to be called with every image in order, and
 // the first time, when old is nil, with one that is up to date: then what is on disk and belongs to
-// no topic is set aside. A log that cannot be opened makes its partition answer with the reason; the
-// others go on.
+// no topic is set aside. Every partition that has a replica on this node is opened, and is led or
+// followed as the image says. A log that cannot be opened makes its partition answer with the reason;
+// the others go on. It waits for disks and never for another node.
 func (b *Broker) OnImage(old, image *metadata.Image) {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
 	if b.closed {
 		return
 	}
+	b.newest.Store(image)
 	if old == nil {
 		b.compareDisk(image)
 	}
 	was := b.view.Load()
-	w := &watch{broker: b, editor: was.edit(image)}
+	w := b.watch(was, image)
 	for _, c := range metadata.Diff(was.image, image) {
 		w.change(c)
 	}
-	w.open()
-	b.view.Store(&w.editor.view)
-	close(was.superseded)
+	w.publish(was)
+	b.brokersChanged(was.image, image)
+	b.isr.imageChanged()
 }
 
-// watch is one OnImage at work.
+// brokersChanged acts on what an image says of other brokers.
+func (b *Broker) brokersChanged(old, image *metadata.Image) {
+	if old == nil {
+		return
+	}
+	for _, m := range image.Brokers() {
+		was := old.Broker(m.ID)
+		if was == m || was != nil && was.Epoch == m.Epoch && was.State() == m.State() {
+			continue
+		}
+		if m.ShuttingDown {
+			b.life.hurry() // it waits until all have heard of it
+		}
+		b.fetchers.hurry(m.ID)
+	}
+}
+
+// watch is one OnImage at work, or whatever else makes the next view.
 type watch struct {
 	broker *Broker
 	editor *editor
@@ -48,12 +67,22 @@ type watch struct {
 	settings *partition.Settings
 }
 
+func (b *Broker) watch(was *view, image *metadata.Image) *watch {
+	return &watch{broker: b, editor: was.edit(image)}
+}
+
+// publish opens what is to be opened and makes the view current.
+func (w *watch) publish(was *view) {
+	w.open()
+	w.broker.view.Store(&w.editor.view)
+	close(was.superseded)
+}
+
 // openJob is a partition to be opened or made; its place in parts is written by the opener alone.
 type openJob struct {
-	name     partition.Name
-	settings *partition.Settings
-	role     partition.Role
-	into     *part
+	name partition.Name
+	host *hosted
+	into *part
 }
 
 // change takes up one topic that was made, changed or deleted.
@@ -72,40 +101,75 @@ func (w *watch) change(c metadata.Change) {
 		now.settings = was.settings
 	}
 	for i := range now.parts {
-		w.changePart(now, int32(i), reconfigure)
+		if p := &now.parts[i]; reconfigure && p.replica != nil {
+			p.replica.Reconfigure(now.settings)
+		}
+		w.changePart(now, int32(i))
 	}
 	w.editor.put(c.New.ID, now)
 }
 
 // changePart takes up what the image says of one partition.
-func (w *watch) changePart(h *hosted, number int32, reconfigure bool) {
+func (w *watch) changePart(h *hosted, number int32) {
 	meta, p := &h.topic.Partitions[number], &h.parts[number]
-	if meta.Leader != w.broker.cfg.NodeID {
-		w.resign(p)
-		return
+	name := partition.Name{Topic: h.topic.Name, TopicID: h.topic.ID, Partition: number}
+	switch {
+	case !slices.Contains(meta.Replicas, w.broker.cfg.NodeID):
+		w.leave(p)
+	case p.replica == nil:
+		w.jobs = append(w.jobs, openJob{name: name, host: h, into: p})
+	default:
+		w.broker.assume(h, number)
 	}
-	role := partition.Role{
-		Leader: meta.Leader, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
-		ISR: meta.ISR, Replicas: meta.Replicas,
-	}
-	if p.leader == nil {
-		name := partition.Name{Topic: h.topic.Name, TopicID: h.topic.ID, Partition: number}
-		w.jobs = append(w.jobs, openJob{name: name, settings: h.settings, role: role, into: p})
-		return
-	}
-	if reconfigure {
-		p.replica.Reconfigure(h.settings)
-	}
-	p.leader = p.replica.Lead(role)
 }
 
-// resign closes a partition that another node leads now.
-func (w *watch) resign(p *part) {
-	if p.leader == nil {
+// assume puts an open replica into the role that the image gives it.
+func (b *Broker) assume(h *hosted, number int32) {
+	meta, p := &h.topic.Partitions[number], &h.parts[number]
+	role := partition.Role{
+		Leader: meta.Leader, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
+		Replicas: meta.Replicas, ISR: meta.ISR, Recovering: meta.Recovering,
+	}
+	if meta.Leader == b.cfg.NodeID {
+		b.unfeed(p)
+		p.replica.Lead(role)
+		p.leader, p.follower = p.replica.Leader(), p.replica.Follower()
 		return
 	}
-	if err := p.replica.Close(); err != nil {
-		w.warn("log not closed cleanly", p.leader.Name(), err)
+	outside := !slices.Contains(meta.ISR, b.cfg.NodeID)
+	slow := h.topic.Settings.ThrottledFollower.Has(number, b.cfg.NodeID)
+	if f := p.feed; f != nil && f.loop.leader == meta.Leader && f.epoch == meta.LeaderEpoch {
+		p.replica.Follow(role)
+		f.renew(outside, slow)
+		return
+	}
+	b.unfeed(p)
+	p.replica.Follow(role)
+	p.leader, p.follower = p.replica.Leader(), p.replica.Follower()
+	if meta.Leader != metadata.NoLeader && p.follower != nil {
+		p.feed = newFeed(p.follower, p.replica.Name(), meta.LeaderEpoch)
+		p.feed.held = b.isr.resigning(p.feed.name)
+		p.feed.outside, p.feed.throttled = outside, outside && slow
+		b.fetchers.add(meta.Leader, p.feed)
+	}
+}
+
+// unfeed ends the fetching of a partition.
+func (b *Broker) unfeed(p *part) {
+	if p.feed != nil {
+		b.fetchers.end(p.feed)
+		p.feed = nil
+	}
+}
+
+// leave deletes the log of a partition that has no replica on this node any more.
+func (w *watch) leave(p *part) {
+	w.broker.unfeed(p)
+	if r := p.replica; r != nil {
+		if err := r.Delete(); err != nil {
+			w.broker.cfg.Logger.Warn("files of a deleted partition are left", "topic", r.Name().Topic,
+				"partition", r.Name().Partition, "err", err)
+		}
 	}
 	*p = part{}
 }
@@ -116,18 +180,14 @@ func (w *watch) remove(t *metadata.Topic) {
 	if h == nil {
 		return
 	}
-	for _, p := range h.parts {
-		if p.leader == nil {
-			continue
-		}
-		if err := p.replica.Delete(); err != nil {
-			w.warn("files of a deleted partition are left", p.leader.Name(), err)
-		}
+	for i := range h.parts {
+		p := h.parts[i] // the published view keeps its own
+		w.leave(&p)
 	}
 	w.editor.put(t.ID, nil)
 }
 
-// open runs the jobs, some at a time.
+// open runs the jobs, some at a time, and then puts what was opened into its role.
 func (w *watch) open() {
 	var wg sync.WaitGroup
 	next := make(chan *openJob, len(w.jobs))
@@ -138,15 +198,22 @@ func (w *watch) open() {
 	for range min(openers, len(w.jobs)) {
 		wg.Go(func() {
 			for job := range next {
-				w.broker.openPartition(job)
+				w.broker.openReplica(job)
 			}
 		})
 	}
 	wg.Wait()
+	for i := range w.jobs {
+		if job := &w.jobs[i]; job.into.replica != nil {
+			w.broker.assume(job.host, job.name.Partition)
+		} else {
+			w.broker.noticed(job.name, job.into.err)
+		}
+	}
 }
 
-func (b *Broker) openPartition(job *openJob) {
-	replica, err := b.cfg.Store.Open(job.name, job.settings)
+func (b *Broker) openReplica(job *openJob) {
+	replica, err := b.cfg.Store.Open(job.name, job.host.settings)
 	n, failed := job.name, job.into.err
 	switch {
 	case err == nil && failed != nil:
@@ -155,9 +222,6 @@ func (b *Broker) openPartition(job *openJob) {
 		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
 	}
 	*job.into = part{replica: replica, err: err}
-	if err == nil {
-		job.into.leader = replica.Lead(job.role)
-	}
 	if partition.Passes(err) {
 		b.failing.Store(true)
 	}
@@ -171,22 +235,49 @@ func (b *Broker) reopen() {
 		return
 	}
 	was := b.view.Load()
-	w := &watch{broker: b, editor: was.edit(was.image)}
+	w := b.watch(was, was.image)
 	was.all(func(h *hosted) {
 		if !slices.ContainsFunc(h.parts, func(p part) bool { return partition.Passes(p.err) }) {
 			return
 		}
-		now := &hosted{topic: h.topic, settings: h.settings, parts: slices.Clone(h.parts)}
+		now := h.clone()
 		for i := range now.parts {
 			if partition.Passes(now.parts[i].err) {
-				w.changePart(now, int32(i), false)
+				w.changePart(now, int32(i))
 			}
 		}
 		w.editor.put(h.topic.ID, now)
 	})
-	w.open()
-	b.view.Store(&w.editor.view)
-	close(was.superseded)
+	w.publish(was)
+}
+
+// fetchAnew sets the damaged log of a follower aside and begins an empty one.
+func (b *Broker) fetchAnew(n partition.Name) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	was := b.view.Load()
+	h := was.hosted(n.TopicID)
+	if b.closed || h == nil || int(n.Partition) >= len(h.parts) || h.topic.Partitions[n.Partition].Leader == b.cfg.NodeID {
+		return
+	}
+	now := h.clone()
+	p := &now.parts[n.Partition]
+	b.unfeed(p)
+	var err error
+	if p.replica != nil {
+		p.replica, err = p.replica.SetAsideAndRestart()
+	} else {
+		err = b.cfg.Store.SetAside(n)
+	}
+	if err != nil {
+		b.cfg.Logger.Error("damaged log cannot be set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
+		return
+	}
+	b.cfg.Logger.Warn("damaged log set aside: it is fetched anew", "topic", n.Topic, "partition", n.Partition)
+	w := b.watch(was, was.image)
+	w.changePart(now, n.Partition)
+	w.editor.put(n.TopicID, now)
+	w.publish(was)
 }
 
 func (w *watch) settingsOf(t *metadata.Topic) *partition.Settings {
@@ -194,10 +285,6 @@ func (w *watch) settingsOf(t *metadata.Topic) *partition.Settings {
 		w.source, w.settings = t.Settings, partition.NewSettings(t.Settings)
 	}
 	return w.settings
-}
-
-func (w *watch) warn(what string, n partition.Name, err error) {
-	w.broker.cfg.Logger.Warn(what, "topic", n.Topic, "partition", n.Partition, "err", err)
 }
 
 // compareDisk compares what is on disk with the first image. The folders of partitions that the image

@@ -12,7 +12,8 @@ import (
 // Special timestamps: -1 latest (the high watermark; read_committed is the same while there are no
 // transactions), -2 earliest, -3 the first record with the greatest timestamp, -4 earliest local,
 // -5 and -6 tiered storage, which has none. Any other is the first record, by offset, with that
-// time or a later one. A record at or above the high watermark is not found: offset -1, no error.
+// time or a later one. A record at or above the high watermark is not found: offset -1, no error. To a
+// follower, which says so by ReplicaID, latest is the log end offset.
 
 func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
 	resp := kmsg.NewPtrListOffsetsResponse()
@@ -28,14 +29,14 @@ func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.
 		}
 		for j := range in.Partitions {
 			p := &in.Partitions[j]
-			out.Partitions[j] = listOffset(v, in.Topic, p, asked[p.Partition])
+			out.Partitions[j] = listOffset(v, in.Topic, p, asked[p.Partition], req.ReplicaID >= 0)
 		}
 	}
 	return resp
 }
 
 func listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition,
-	times int) kmsg.ListOffsetsResponseTopicPartition {
+	times int, follower bool) kmsg.ListOffsetsResponseTopicPartition {
 	out := kmsg.NewListOffsetsResponseTopicPartition()
 	out.Partition = in.Partition
 	out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1
@@ -44,7 +45,11 @@ func listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition
 		return out
 	}
 	leader, err := v.leaderByName(topic, in.Partition)
-	if err == nil {
+	switch {
+	case err != nil:
+	case follower && in.Timestamp == timeLatest:
+		_, out.Offset, err = leader.ReplicaBounds(in.CurrentLeaderEpoch)
+	default:
 		var p partition.Position
 		p, err = leader.OffsetAt(in.Timestamp, in.CurrentLeaderEpoch)
 		out.Offset, out.Timestamp, out.LeaderEpoch = p.Offset, p.Timestamp, p.LeaderEpoch

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -14,7 +15,9 @@ import (
 //
 // Topics are all (nil), or by id, or by name. A name that does not exist is created when both the
 // request and auto.create.topics.enable allow it; the answer then describes the new topic, since the
-// controller answers only once this node knows it. Internal topics are never created that way.
+// controller answers only once this node knows it. Internal topics are never created that way. Brokers
+// that are fenced are not listed; replicas on them are offline, and a partition that one of them leads has
+// no leader and LEADER_NOT_AVAILABLE.
 
 func (b *Broker) handleMetadata(ctx context.Context, v *view,
 	req *kmsg.MetadataRequest) (*kmsg.MetadataResponse, error) {
@@ -38,7 +41,7 @@ func (b *Broker) handleMetadata(ctx context.Context, v *view,
 	}
 	if req.Topics == nil {
 		for t := range v.image.Topics() {
-			resp.Topics = append(resp.Topics, describeTopic(t))
+			resp.Topics = append(resp.Topics, describeTopic(v.image, t))
 		}
 		return resp, nil
 	}
@@ -55,14 +58,14 @@ func findTopic(image *metadata.Image, in *kmsg.MetadataRequestTopic,
 	out.Topic, out.TopicID, out.AuthorizedOperations = in.Topic, in.TopicID, noOperations
 	if in.Topic == nil || in.TopicID != ([16]byte{}) {
 		if t := image.TopicByID(in.TopicID); t != nil {
-			return describeTopic(t)
+			return describeTopic(image, t)
 		}
 		out.ErrorCode = kerr.UnknownTopicID.Code
 		return out
 	}
 	name := *in.Topic
 	if t := image.Topic(name); t != nil {
-		return describeTopic(t)
+		return describeTopic(image, t)
 	}
 	out.IsInternal = metadata.IsInternal(name)
 	switch code, ok := refused[name]; {
@@ -76,7 +79,7 @@ func findTopic(image *metadata.Image, in *kmsg.MetadataRequestTopic,
 	return out
 }
 
-func describeTopic(t *metadata.Topic) kmsg.MetadataResponseTopic {
+func describeTopic(image *metadata.Image, t *metadata.Topic) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, t.Internal()
 	out.AuthorizedOperations = noOperations
@@ -86,11 +89,22 @@ func describeTopic(t *metadata.Topic) kmsg.MetadataResponseTopic {
 		p.Default()
 		p.Partition, p.Leader, p.LeaderEpoch = int32(i), in.Leader, in.LeaderEpoch
 		p.Replicas, p.ISR = in.Replicas, in.ISR
-		if in.Leader == metadata.NoLeader {
-			p.ErrorCode = kerr.LeaderNotAvailable.Code
+		p.OfflineReplicas = offline(image, in.Replicas)
+		if in.Leader == metadata.NoLeader || slices.Contains(p.OfflineReplicas, in.Leader) {
+			p.Leader, p.ErrorCode = metadata.NoLeader, kerr.LeaderNotAvailable.Code
 		}
 	}
 	return out
+}
+
+// offline are those replicas whose broker is fenced or not known.
+func offline(image *metadata.Image, replicas []int32) (ids []int32) {
+	for _, id := range replicas {
+		if m := image.Broker(id); m == nil || m.Fenced {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // autoCreate creates the topics that the request names and that do not exist, if that is allowed. It

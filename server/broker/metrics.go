@@ -13,6 +13,8 @@ type metrics struct {
 	recordsIn prometheus.Counter
 	bytesIn   prometheus.Counter
 	bytesOut  prometheus.Counter
+	fedBytes  prometheus.Counter
+	replicaIn prometheus.Counter
 	refusals  *prometheus.CounterVec // by Kafka's name of the error
 	waiting   prometheus.Gauge
 }
@@ -28,6 +30,8 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 		recordsIn: counter("millrace_produced_records_total", "Records appended for clients."),
 		bytesIn:   counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
 		bytesOut:  counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
+		fedBytes:  counter("millrace_replication_out_bytes_total", "Bytes of record batches answered to followers."),
+		replicaIn: counter("millrace_replication_in_bytes_total", "Bytes of record batches fetched from leaders."),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_refused_batches_total",
 			Help: "Record batches refused or not committed in time, by Kafka error.",
@@ -66,6 +70,20 @@ func (m *metrics) fetched(bytes int) {
 	}
 }
 
+// fed counts what followers were answered.
+func (m *metrics) fed(bytes int) {
+	if bytes > 0 {
+		m.fedBytes.Add(float64(bytes))
+	}
+}
+
+// replicated counts what was fetched from a leader.
+func (m *metrics) replicated(bytes int) {
+	if bytes > 0 {
+		m.replicaIn.Add(float64(bytes))
+	}
+}
+
 // Partitions counts the partitions that this node leads, and those of them whose log is offline or
 // could not be opened.
 func (b *Broker) Partitions() (led, offline int) {
@@ -74,11 +92,11 @@ func (b *Broker) Partitions() (led, offline int) {
 			switch {
 			case p.err != nil:
 				offline++
-			case p.leader != nil:
+			case p.replica != nil && p.replica.Offline() != nil:
+				offline++
+			}
+			if p.leader != nil {
 				led++
-				if p.leader.Offline() != nil {
-					offline++
-				}
 			}
 		}
 	})

@@ -81,6 +81,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	leader, err := p.lookUp(t, in.Partition)
 	if err != nil {
 		p.refuse(out, err)
+		ktag.SetNotWritten(&out.UnknownTags)
 		return produced{}, nil
 	}
 	r := partition.AppendRequest{

@@ -57,11 +57,11 @@ func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
 	}
 	now, settings := time.Now(), v.image.Settings()
 	if retention.due(now, settings.InitialTaskDelay) {
-		b.eachLeader(v, (*partition.Leader).ApplyRetention)
+		b.eachReplica(v, (*partition.Replica).ApplyRetention)
 	}
 	if expiry.due(now, settings.ProducerIDExpirationCheckInterval) {
-		b.eachLeader(v, func(l *partition.Leader) error {
-			l.ExpireProducers(settings.ProducerIDExpiration)
+		b.eachReplica(v, func(r *partition.Replica) error {
+			r.ExpireProducers(settings.ProducerIDExpiration)
 			return nil // forgetting cannot fail
 		})
 	}
@@ -73,15 +73,15 @@ func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// eachLeader calls task for every partition, and gives up when the broker closes.
-func (b *Broker) eachLeader(v *view, task func(*partition.Leader) error) {
+// eachReplica calls task for every partition, and gives up when the broker closes.
+func (b *Broker) eachReplica(v *view, task func(*partition.Replica) error) {
 	v.all(func(h *hosted) {
 		for _, p := range h.parts {
-			if p.leader == nil || p.leader.Offline() != nil || b.ctx.Err() != nil {
+			if p.replica == nil || p.replica.Offline() != nil || b.ctx.Err() != nil {
 				continue
 			}
-			if err := task(p.leader); err != nil {
-				n := p.leader.Name()
+			if err := task(p.replica); err != nil {
+				n := p.replica.Name()
 				b.cfg.Logger.Warn("retention failed", "topic", n.Topic, "partition", n.Partition, "err", err)
 			}
 		}

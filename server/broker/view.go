@@ -2,6 +2,7 @@ package broker
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -12,13 +13,14 @@ import (
 // view is one moment of the broker: an image of the metadata and the partitions that follow from it.
 // It never changes; OnImage makes the next one.
 type view struct {
+	node   int32 // whose view it is
 	image  *metadata.Image
 	topics [viewShards]map[[16]byte]*hosted
 	// superseded is closed when there is a next view.
 	superseded chan struct{}
 }
 
-func newView() *view { return &view{superseded: make(chan struct{})} }
+func newView(node int32) *view { return &view{node: node, superseded: make(chan struct{})} }
 
 const viewShards = 64
 
@@ -29,11 +31,20 @@ type hosted struct {
 	parts    []part // by partition number
 }
 
-// part is one partition: led here, led elsewhere (both nil), or one whose log cannot be used.
+// clone is a copy to change.
+func (h *hosted) clone() *hosted {
+	return &hosted{topic: h.topic, settings: h.settings, parts: slices.Clone(h.parts)}
+}
+
+// part is one partition: led or followed here, of no concern to this node (all nil), or one whose log
+// cannot be used.
+// Invariant: with replica, one of leader and follower is set.
 type part struct {
-	replica *partition.Replica
-	leader  *partition.Leader
-	err     error
+	replica  *partition.Replica
+	leader   *partition.Leader
+	follower *partition.Follower
+	feed     *feed // how a follower is fetched; nil while nobody leads
+	err      error
 }
 
 // shard spreads topic ids, which are random.
@@ -70,9 +81,8 @@ func (v *view) topic(name string, id [16]byte) (*metadata.Topic, *kerr.Error) {
 	return t, nil
 }
 
-// leader finds one partition of t, if this node leads it. The error is a *kerr.Error or why the
-// partition cannot be used.
-func (v *view) leader(t *metadata.Topic, number int32) (*partition.Leader, error) {
+// part finds one partition of t. The error is a *kerr.Error or why the partition cannot be used.
+func (v *view) part(t *metadata.Topic, number int32) (*part, error) {
 	if number < 0 || int(number) >= len(t.Partitions) {
 		return nil, kerr.UnknownTopicOrPartition
 	}
@@ -80,11 +90,20 @@ func (v *view) leader(t *metadata.Topic, number int32) (*partition.Leader, error
 	if h == nil || int(number) >= len(h.parts) {
 		return nil, kerr.NotLeaderForPartition
 	}
-	p := h.parts[number]
-	switch {
-	case p.err != nil:
+	p := &h.parts[number]
+	if p.err != nil && t.Partitions[number].Leader == v.node {
 		return nil, p.err
-	case p.leader == nil:
+	}
+	return p, nil
+}
+
+// leader is part for what only the leader answers.
+func (v *view) leader(t *metadata.Topic, number int32) (*partition.Leader, error) {
+	p, err := v.part(t, number)
+	if err != nil {
+		return nil, err
+	}
+	if p.leader == nil {
 		return nil, kerr.NotLeaderForPartition
 	}
 	return p.leader, nil

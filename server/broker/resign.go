@@ -1,0 +1,168 @@
+package broker
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"millrace/server/metadata"
+	"millrace/server/partition"
+)
+
+// A replica whose log is damaged, or has gone offline, gives its place up: it asks the controller to be
+// taken out of the ISR and to have the leadership moved. Only when it counts for nothing any more, and
+// another replica leads, is a damaged log set aside and fetched anew: until then somebody may need what
+// it has. The only replica in sync keeps what it has and answers with the error.
+//
+// A follower first stops fetching, and waits until no fetch of it is on its way: a late one would tell
+// the leader of an end that the log is about to lose.
+
+// resignation is one replica that gives up its place. All is guarded by the proposer's mu.
+type resignation struct {
+	name    partition.Name
+	damaged bool  // the log can be fetched anew; one that went offline waits for the next start
+	asked   int32 // the partition epoch at which the controller was asked, none before
+}
+
+// notAsked is the partition epoch of a resignation that was not sent.
+const notAsked int32 = -1
+
+// noticed takes note of an error of a partition that may mean that its log is lost.
+func (b *Broker) noticed(n partition.Name, err error) {
+	damaged := partition.Damaged(err)
+	if !damaged && !partition.Lost(err) {
+		return
+	}
+	meta := replicaOf(b.Image(), n, b.cfg.NodeID)
+	switch {
+	case meta == nil, len(meta.Replicas) == 1, slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
+		return // nobody else has it
+	case !damaged && !slices.Contains(meta.ISR, b.cfg.NodeID) && !slices.Contains(meta.ELR, b.cfg.NodeID):
+		return // it counts for nothing already
+	}
+	p := b.isr
+	p.mu.Lock()
+	r := p.resigned[n]
+	if r == nil {
+		r = &resignation{name: n, asked: notAsked}
+		p.resigned[n] = r
+	}
+	r.damaged = r.damaged || damaged
+	p.mu.Unlock()
+	p.hurry()
+}
+
+// replicaOf is what an image says of a partition that has a replica on the node, or nil.
+func replicaOf(image *metadata.Image, n partition.Name, node int32) *metadata.Partition {
+	if image == nil {
+		return nil
+	}
+	t := image.TopicByID(n.TopicID)
+	if t == nil || int(n.Partition) >= len(t.Partitions) || !slices.Contains(t.Partitions[n.Partition].Replicas, node) {
+		return nil
+	}
+	return &t.Partitions[n.Partition]
+}
+
+// resigning tells whether the partition is to be left alone until its replica counts for nothing.
+func (p *isrProposer) resigning(n partition.Name) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.resigned[n] != nil
+}
+
+func (p *isrProposer) forget(n partition.Name) {
+	p.mu.Lock()
+	delete(p.resigned, n)
+	p.mu.Unlock()
+	if f := p.broker.view.Load().feed(n); f != nil {
+		f.release()
+	}
+}
+
+// imageChanged has the resignations looked at again.
+func (p *isrProposer) imageChanged() {
+	p.mu.Lock()
+	waiting := len(p.resigned) > 0
+	p.mu.Unlock()
+	if waiting {
+		p.hurry()
+	}
+}
+
+// resignations gives those that are to be sent now, and deals with those that are through.
+func (p *isrProposer) resignations() []proposal {
+	p.mu.Lock()
+	all := make([]resignation, 0, len(p.resigned))
+	for _, r := range p.resigned {
+		all = append(all, *r)
+	}
+	p.mu.Unlock()
+	var out []proposal
+	v, self := p.broker.view.Load(), p.broker.cfg.NodeID
+	for i := range all {
+		n := all[i].name
+		meta := replicaOf(v.image, n, self)
+		switch {
+		case meta == nil:
+			p.forget(n)
+		case meta.Leader != self && !slices.Contains(meta.ISR, self) && !slices.Contains(meta.ELR, self):
+			p.replace(&all[i], meta)
+		case meta.PartitionEpoch == all[i].asked || !v.quiet(n):
+		default:
+			out = append(out, proposal{resign: true, isr: partition.IsrProposal{
+				Name: n, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
+			}})
+		}
+	}
+	return out
+}
+
+// quiet has the fetching of a partition pause, and tells whether no fetch is on its way.
+func (v *view) quiet(n partition.Name) bool {
+	f := v.feed(n)
+	return f == nil || f.hold()
+}
+
+// feed is that of a partition which this node follows, or nil.
+func (v *view) feed(n partition.Name) *feed {
+	h := v.hosted(n.TopicID)
+	if h == nil || int(n.Partition) >= len(h.parts) {
+		return nil
+	}
+	return h.parts[n.Partition].feed
+}
+
+// replace sets a damaged log aside that counts for nothing, so that it is fetched anew. While nobody
+// leads the partition, it is kept: it may be the best that there is.
+func (p *isrProposer) replace(r *resignation, meta *metadata.Partition) {
+	if meta.Leader == metadata.NoLeader && r.damaged || !p.broker.view.Load().quiet(r.name) {
+		return
+	}
+	p.forget(r.name)
+	if r.damaged {
+		p.broker.fetchAnew(r.name)
+	}
+}
+
+// resignationAnswered takes up the controller's answer, and reports whether it is not to be asked again
+// soon.
+func (p *isrProposer) resignationAnswered(change *partition.IsrProposal, code int16) bool {
+	log := p.broker.cfg.Logger.With("topic", change.Name.Topic, "partition", change.Name.Partition)
+	switch code {
+	case partition.Unanswered:
+		return false
+	case kerr.EligibleLeadersNotAvailable.Code:
+		p.forget(change.Name)
+		log.Error("log cannot be used and no other replica is in sync")
+		return true
+	case 0, kerr.NewLeaderElected.Code:
+		log.Warn("replica with an unusable log has given up its place", "epoch", change.LeaderEpoch)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.resigned[change.Name]; r != nil {
+		r.asked = change.PartitionEpoch // newer metadata says what has become of it
+	}
+	return code == 0 || code == kerr.NewLeaderElected.Code
+}
