@@ -15,7 +15,7 @@ const maxBalanced = 1000
 // balance gives leaderships back to the preferred leaders when it is time, and returns how long until it is
 // again.
 func (c *Controller) balance(ctx context.Context, image *metadata.Image) time.Duration {
-	s := paceSettings(image)
+	s := image.Settings()
 	c.mu.Lock()
 	left := time.Until(c.balanceAt)
 	c.mu.Unlock()

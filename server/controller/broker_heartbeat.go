@@ -49,9 +49,9 @@ func (c *Controller) handleBrokerHeartbeat(
 	case r.WantShutdown:
 		resp.ShouldShutdown, o, err = c.shutDown(ctx, b)
 	case r.WantFence && !b.Fenced:
-		o, err = c.changeBroker(ctx, b, metadata.BrokerFenced)
+		o, err = c.changeBroker(ctx, b, metadata.BrokerFenced, "it wants to be")
 	case !r.WantFence && !stopping && b.Fenced && r.CurrentMetadataOffset >= b.Epoch:
-		o, err = c.changeBroker(ctx, b, metadata.BrokerActive)
+		o, err = c.changeBroker(ctx, b, metadata.BrokerActive, "it knows the metadata")
 	}
 	if err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func serves(image *metadata.Image, b *metadata.Broker) bool {
 	return now != nil && now.Epoch == b.Epoch && !now.Fenced
 }
 
-// changeBroker moves a broker to another state and logs it, except for a fencing by the watch, which knows why.
+// changeBroker moves a broker to another state and logs why.
 func (c *Controller) changeBroker(
-	ctx context.Context, b *metadata.Broker, state metadata.BrokerState,
+	ctx context.Context, b *metadata.Broker, state metadata.BrokerState, why string,
 ) (outcome, error) {
 	o, err := c.decide(ctx, &metadata.ChangeBrokers{
 		Changes:  []metadata.BrokerChange{{ID: b.ID, Epoch: b.Epoch, State: state}},
@@ -87,7 +87,7 @@ func (c *Controller) changeBroker(
 		c.mu.Unlock()
 	}
 	if o.Changed {
-		c.logger.Info("broker changed", "node", b.ID, "epoch", b.Epoch, "state", string(state))
+		c.logger.Info("broker changed", "node", b.ID, "epoch", b.Epoch, "state", string(state), "why", why)
 	}
 	return o, nil
 }
@@ -102,7 +102,7 @@ func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker) (bool, ou
 		return true, outcome{}, nil
 	}
 	if !b.ShuttingDown && leadsAny(image, b.ID) {
-		o, err := c.changeBroker(ctx, b, metadata.BrokerShuttingDown)
+		o, err := c.changeBroker(ctx, b, metadata.BrokerShuttingDown, "it wants to stop")
 		if err == nil && o.refusal.Code == 0 {
 			c.beginShutdown(b, o.index)
 		}
@@ -115,7 +115,7 @@ func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker) (bool, ou
 	if b.ShuttingDown && (!known || leadsForNoReason(image, b.ID)) {
 		return false, outcome{}, nil
 	}
-	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced)
+	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced, "it stops")
 	return err == nil && o.refusal.Code == 0, o, err
 }
 

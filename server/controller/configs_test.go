@@ -183,7 +183,7 @@ func TestAlterResources(t *testing.T) {
 func TestAlterThatChangesNothingIsNotProposed(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	c.mustCreate(t, newTopic("t", 1, 1, "retention.ms", "5"))
-	before := c.quorum.proposals
+	before := c.quorum.proposals.Load()
 	for _, r := range []kmsg.IncrementalAlterConfigsRequestResource{
 		resource(topicKind, "t", set("retention.ms", "5")), resource(topicKind, "t", unset("segment.ms")),
 		resource(topicKind, "t"), resource(brokerKind, "", unset("log.retention.ms")),
@@ -191,11 +191,11 @@ func TestAlterThatChangesNothingIsNotProposed(t *testing.T) {
 		answer := c.alter(t, r)[0]
 		requireCode(t, nil, answer.ErrorCode, answer.ErrorMessage)
 	}
-	require.Equal(t, before, c.quorum.proposals)
+	require.Equal(t, before, c.quorum.proposals.Load())
 
 	c.alter(t, resource(brokerKind, "1", set("log.retention.ms", "5")))
 	c.alter(t, resource(brokerKind, "1", set("log.retention.ms", "5")))
-	require.Equal(t, before+2, c.quorum.proposals, "a broker's value set again counts: it may name a changed file")
+	require.Equal(t, before+2, c.quorum.proposals.Load(), "a broker's value set again counts: it may name a changed file")
 }
 
 func TestAlterValidateOnly(t *testing.T) {

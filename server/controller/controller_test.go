@@ -54,7 +54,7 @@ func TestProposalFailures(t *testing.T) {
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCluster(t, 1, nil)
-			c.quorum.fail = tc.fail
+			c.quorum.failWith(tc.fail)
 			r := kmsg.NewPtrCreateTopicsRequest()
 			r.TimeoutMillis = 1
 			r.Topics = []kmsg.CreateTopicsRequestTopic{newTopic("a", 1, 1), newTopic("b", 0, 1)}
@@ -73,7 +73,7 @@ func TestProposalFailures(t *testing.T) {
 
 func TestCallerGone(t *testing.T) {
 	c := newCluster(t, 1, nil)
-	c.quorum.fail = context.DeadlineExceeded // waits for its context
+	c.quorum.failWith(context.DeadlineExceeded) // waits for its context
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := kmsg.NewPtrCreateTopicsRequest()
@@ -116,10 +116,9 @@ func TestNotControllerForGood(t *testing.T) {
 // TestRace checks the answer when another change got into the log between the check and the command.
 func TestRace(t *testing.T) {
 	c := newCluster(t, 1, nil)
-	c.quorum.before = func() {
-		c.quorum.before = nil
+	c.quorum.beforeNext(func() {
 		c.mustCreate(t, newTopic("b", 1, 1))
-	}
+	})
 	answers := c.create(t, newTopic("a", 1, 1), newTopic("b", 1, 1))
 	requireCode(t, nil, answers[0].ErrorCode, answers[0].ErrorMessage)
 	requireCode(t, kerr.TopicAlreadyExists, answers[1].ErrorCode, answers[1].ErrorMessage)

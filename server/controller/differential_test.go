@@ -33,6 +33,10 @@ var explained = []struct {
 	{"alter null", 0, 40, "the fake takes null for a value; Kafka refuses it"},
 	{"alter key twice", 0, 42, "the fake takes the last; Kafka refuses"},
 	{"alter broker bad value", 42, 40, "Kafka: INVALID_CONFIG for what is wrong with a key or value"},
+	{"elect plain/0", 0, 84, "the fake moves every leader on; Kafka leaves a preferred one"},
+	{"reassign nowhere", 0, 39, "the fake does not check replicas; Kafka does"},
+	{"reassign unknown broker", 0, 39, "the fake does not check replicas; Kafka does"},
+	{"reassign twice the same broker", 0, 39, "the fake does not check replicas; Kafka does"},
 	{"alter unknown broker", 42, 102, "the fake has one broker configuration; Kafka names the reason"},
 }
 
@@ -68,6 +72,8 @@ func TestLikeKafka(t *testing.T) {
 	compareRaise(t, theirs, ours, compare)
 	compareAlter(t, theirs, ours, compare)
 	compareTopics(t, theirs, ours)
+	compareElect(t, theirs, ours, compare)
+	compareReassign(t, theirs, ours, compare)
 	compareDelete(t, theirs, ours, compare)
 	require.Empty(t, unused, "explained differences that are none")
 }
@@ -221,5 +227,40 @@ func compareDelete(t *testing.T, fake, ours kmsg.Requestor, compare compareFunc)
 			codes = append(codes, resp.Topics[0].ErrorCode)
 		}
 		compare(fmt.Sprint("delete ", i), codes[0], codes[1])
+	}
+}
+
+func compareElect(t *testing.T, fake, ours kmsg.Requestor, compare compareFunc) {
+	for _, kind := range []int8{0, 1} {
+		for name, r := range map[string]*kmsg.ElectLeadersRequest{
+			"none/0": electRequest(kind, "none", 0), "plain/77": electRequest(kind, "plain", 77),
+		} {
+			compare("elect "+name, electCodes(t, fake, r)[name], electCodes(t, ours, r)[name])
+		}
+	}
+	r := electRequest(0, "plain", 0)
+	compare("elect plain/0", electCodes(t, fake, r)["plain/0"], electCodes(t, ours, r)["plain/0"])
+}
+
+func compareReassign(t *testing.T, fake, ours kmsg.Requestor, compare compareFunc) {
+	for _, s := range []struct {
+		name string
+		move move
+	}{
+		{"cancel", move{"plain", 0, nil}}, {"unknown topic", move{"none", 0, []int32{1}}},
+		{"unknown partition", move{"plain", 77, []int32{1}}}, {"cancel unknown", move{"none", 0, nil}},
+		{"nowhere", move{"plain", 0, []int32{}}}, {"unknown broker", move{"plain", 0, []int32{1, 9}}},
+		{"twice the same broker", move{"plain", 0, []int32{1, 1}}},
+	} {
+		codes := make([]int16, 0, 2)
+		for _, to := range []kmsg.Requestor{fake, ours} {
+			resp, err := reassign(s.move).RequestWith(t.Context(), to)
+			require.NoError(t, err)
+			codes = append(codes, resp.Topics[0].Partitions[0].ErrorCode)
+		}
+		compare("reassign "+s.name, codes[0], codes[1])
+	}
+	for _, to := range []kmsg.Requestor{fake, ours} {
+		require.Empty(t, listReassignments(t, to, nil).Topics)
 	}
 }

@@ -17,36 +17,49 @@ import (
 	"millrace/server/quorum"
 )
 
-// alone is a quorum that agrees with itself at once. fail, when set, answers proposals instead; before
-// is called before each.
+// alone is a quorum that agrees with itself at once.
 type alone struct {
 	machine   *metadata.Machine
 	follower  atomic.Bool
 	term      atomic.Uint64
 	looks     atomic.Int64 // how often somebody asked who leads
-	fail      error
+	proposals atomic.Int64
 	offline   error // then nobody leads
-	before    func()
-	proposals int
 
-	mu      sync.Mutex
-	index   uint64        // guarded by mu
-	changed chan struct{} // guarded by mu
+	mu      sync.Mutex    // guards what follows
+	fail    error         // answers proposals instead
+	before  func()        // called before the next proposal, once
+	index   uint64        // of the last command
+	changed chan struct{} // closed by elect
+}
+
+func (q *alone) failWith(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.fail = err
+}
+
+func (q *alone) beforeNext(fn func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.before = fn
 }
 
 func (q *alone) Propose(ctx context.Context, command []byte) (metadata.Result, uint64, error) {
+	q.proposals.Add(1)
 	q.mu.Lock()
-	q.proposals++
+	before, fail := q.before, q.fail
+	q.before = nil
 	q.mu.Unlock()
-	if q.before != nil {
-		q.before()
+	if before != nil {
+		before()
 	}
-	if errors.Is(q.fail, context.DeadlineExceeded) {
+	if errors.Is(fail, context.DeadlineExceeded) {
 		<-ctx.Done()
 		return metadata.Result{}, 0, ctx.Err()
 	}
-	if q.fail != nil {
-		return metadata.Result{}, 0, q.fail
+	if fail != nil {
+		return metadata.Result{}, 0, fail
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,7 +131,7 @@ func openCluster(t testing.TB, static map[string]string, config controller.Confi
 	require.NoError(t, err)
 	q := &alone{machine: m, changed: make(chan struct{})}
 	config.Machine, config.Quorum, config.Changed, config.Term = m, q, q.Changed, q.term.Load
-	config.Rand = rand.New(rand.NewPCG(1, 2))
+	config.Rand = newRand()
 	if config.NodeID == 0 {
 		config.NodeID = 1
 	}
@@ -126,6 +139,8 @@ func openCluster(t testing.TB, static map[string]string, config controller.Confi
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return &cluster{c, m, q}
 }
+
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 // newTopic is a request for a topic with so many partitions and replicas, and settings in pairs.
 func newTopic(name string, partitions int32, factor int16, configs ...string) kmsg.CreateTopicsRequestTopic {

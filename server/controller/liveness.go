@@ -45,7 +45,7 @@ type session struct {
 type pace struct{ session, heartbeat time.Duration }
 
 func paceOf(image *metadata.Image) pace {
-	s := paceSettings(image)
+	s := image.Settings()
 	return pace{session: s.SessionTimeout, heartbeat: s.HeartbeatInterval}
 }
 
@@ -126,8 +126,8 @@ type step struct {
 }
 
 // next decides the next step: at most one broker to fence, one whose port refused before one that is
-// silent for too long, of those the longest silent; and up to so many to probe. A cluster of one broker is left alone, because
-// there is nobody to take over.
+// silent for too long, of those the longest silent; and up to so many to probe. A cluster of one broker
+// is left alone, because there is nobody to take over.
 func (l *liveness) next(image *metadata.Image, p pace, self int32, probes int, now time.Time) step {
 	st := step{wait: tick}
 	brokers := image.Brokers()

@@ -42,8 +42,8 @@ func inService(b *metadata.Broker) bool { return !b.Fenced && !b.ShuttingDown }
 // placer spreads replicas over brokers and racks. Leaders take turns, so each broker in service leads as
 // many partitions as any other, give or take one. The other replicas of a partition go to the racks
 // after the leader's in turn, so a partition is in as many racks as it can be; within a rack brokers
-// take turns. Brokers out of service come last, where that does not cost a rack. After each cycle of leaders all is shuffled, so that brokers do not always share the
-// same partitions.
+// take turns. Brokers out of service come last, where that does not cost a rack. After each cycle of
+// leaders all is shuffled, so that brokers do not always share the same partitions.
 type placer struct {
 	rand    *rand.Rand
 	racks   []*rack

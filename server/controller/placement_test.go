@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"millrace/server/controller"
 )
@@ -80,4 +81,55 @@ func TestNoBrokers(t *testing.T) {
 	answer := c.create(t, newTopic("t", 1, 1))[0]
 	require.Equal(t, int16(38), answer.ErrorCode)
 	require.Contains(t, *answer.ErrorMessage, "0 brokers")
+}
+
+// Brokers out of service get replicas only where there are too few others, and lead nothing; but a partition is in
+// as many racks as it can be even so.
+func TestPlacementAvoidsBrokersOutOfService(t *testing.T) {
+	c := started(t, 5, controller.Config{})
+	c.mustCreate(t, assigned("alone", []int32{0, 5}))
+	fence := c.heartbeat(4)
+	fence.WantFence = true
+	c.send(t, fence)
+	c.send(t, c.stopping(5))
+	require.True(t, c.machine.Image().Broker(5).ShuttingDown)
+	c.mustCreate(t, newTopic("three", 30, 3))
+	for _, p := range c.machine.Image().Topic("three").Partitions {
+		require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas)
+	}
+	c.mustCreate(t, newTopic("five", 30, 5))
+	for _, p := range c.machine.Image().Topic("five").Partitions {
+		require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas[:3])
+		require.Equal(t, p.Replicas[0], p.Leader)
+		require.Len(t, p.ISR, 3)
+	}
+	for _, id := range []int32{1, 2, 3} {
+		fence := c.heartbeat(id)
+		fence.WantFence = true
+		c.send(t, fence)
+	}
+	answer := c.create(t, newTopic("none", 1, 1))[0]
+	requireCode(t, kerr.InvalidReplicationFactor, answer.ErrorCode, answer.ErrorMessage)
+}
+
+func TestRacksComeBeforeService(t *testing.T) {
+	c := openCluster(t, nil, controller.Config{})
+	for id, rack := range map[int32]string{1: "a", 2: "a", 3: "b", 4: "c"} {
+		r := registration(id)
+		r.Rack = &rack
+		c.register(t, r)
+		if id != 3 {
+			c.beat(t, id)
+		}
+	}
+	c.mustCreate(t, newTopic("two", 20, 2))
+	for _, p := range c.machine.Image().Topic("two").Partitions {
+		require.NotContains(t, p.Replicas, int32(3), "two racks have brokers in service")
+		require.Contains(t, p.Replicas, int32(4), "not both in rack a")
+	}
+	c.mustCreate(t, newTopic("three", 20, 3))
+	for _, p := range c.machine.Image().Topic("three").Partitions {
+		require.Contains(t, p.Replicas, int32(3))
+		require.Contains(t, p.Replicas, int32(4))
+	}
 }

@@ -73,7 +73,7 @@ func (c *Controller) leads() bool {
 	}
 	if !c.live.leading || c.live.term != term {
 		c.live.begin(term, image, c.config.NodeID, time.Now())
-		c.balanceAt = time.Now().Add(paceSettings(image).LeaderImbalanceCheckInterval)
+		c.balanceAt = time.Now().Add(image.Settings().LeaderImbalanceCheckInterval)
 		c.alert()
 	}
 	return true
@@ -125,7 +125,7 @@ func (c *Controller) freeProbes() int {
 // fence takes one broker out of service and returns how long to wait before the next step.
 func (c *Controller) fence(ctx context.Context, b *metadata.Broker, why string) time.Duration {
 	began := time.Now()
-	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced)
+	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced, why)
 	c.noticePause(time.Since(began))
 	if err != nil || o.refusal.Code != 0 {
 		if ctx.Err() == nil && c.quorum.IsLeader() {
@@ -133,7 +133,6 @@ func (c *Controller) fence(ctx context.Context, b *metadata.Broker, why string) 
 		}
 		return retryPause
 	}
-	c.logger.Warn("broker fenced", "node", b.ID, "epoch", b.Epoch, "why", why)
 	return 0
 }
 
