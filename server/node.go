@@ -36,6 +36,7 @@ type Node struct {
 	registry *prometheus.Registry
 
 	dir     *storage.Dir
+	fs      storage.FS
 	machine *metadata.Machine
 	quorum  *quorum.Raft
 	control *controller.Controller

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -106,15 +105,15 @@ func (n *Node) openDir() (err error) {
 	if err != nil {
 		return err
 	}
-	fs := n.cfg.FS
-	if fs == nil {
-		if fs, err = storage.OSFS(n.cfg.DataDir); err != nil {
+	n.fs = n.cfg.FS
+	if n.fs == nil {
+		if n.fs, err = storage.OSFS(n.cfg.DataDir); err != nil {
 			return fmt.Errorf("data directory: %w", err)
 		}
 	}
 	s := n.machine.Image().Settings()
 	n.dir, err = storage.OpenDir(storage.DirOptions{
-		FS: fs, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log,
+		FS: n.fs, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log,
 		SyncPolicy: syncPolicy(s.LogSync), SyncInterval: s.LogSyncInterval,
 		CheckpointInterval: s.RecoveryPointInterval, WatermarkInterval: s.HighWatermarkInterval,
 		ObserveSync: observeSync(n.registry),
@@ -144,7 +143,7 @@ func syncPolicy(name string) storage.SyncPolicy {
 func (n *Node) openQuorum(ctx context.Context) (err error) {
 	_, known := n.dir.Meta()
 	n.quorum, err = quorum.Open(ctx, quorum.Config{
-		NodeID: n.cfg.NodeID, Dir: filepath.Join(n.cfg.DataDir, "metadata"), Machine: n.machine, Logger: n.log,
+		NodeID: n.cfg.NodeID, FS: n.fs, Machine: n.machine, Logger: n.log,
 		Fatal: n.cfg.Fatal, Known: known,
 	})
 	if err != nil {

@@ -2,13 +2,13 @@ package quorum
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"hash/crc32"
-	"io"
-	"os"
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
+
+	"millrace/storage"
 )
 
 // appliedFile is the name of the file that an appliedMark keeps.
@@ -26,26 +26,26 @@ const appliedSize = 12
 // a power cut, but as entries are synced before they are applied it is never ahead of a log that is whole.
 type appliedMark struct {
 	index  uint64 // as found when it was opened; 0 if nothing was
-	file   *os.File
+	file   storage.File
 	logger hclog.Logger
 	failed atomic.Bool
 }
 
-func openAppliedMark(name string, logger hclog.Logger) (*appliedMark, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+func openAppliedMark(fsys storage.FS, name string, logger hclog.Logger) (*appliedMark, error) {
+	f, err := fsys.Open(name, storage.OpenWrite|storage.OpenCreate)
 	if err != nil {
 		return nil, err
 	}
 	m := &appliedMark{file: f, logger: logger}
 	var b [appliedSize]byte
-	switch _, err := f.ReadAt(b[:], 0); {
-	case errors.Is(err, io.EOF): // new, or torn
-	case err != nil:
-		return nil, errors.Join(err, f.Close())
-	case binary.BigEndian.Uint32(b[8:]) == crc32.Checksum(b[:8], crc32.MakeTable(crc32.Castagnoli)):
+	n, err := f.ReadAt(b[:], 0)
+	switch {
+	case n == appliedSize && binary.BigEndian.Uint32(b[8:]) == checksum(b[:], 8):
 		m.index = binary.BigEndian.Uint64(b[:8])
-	default:
+	case n == appliedSize:
 		logger.Warn("the mark of the last applied entry is damaged and ignored", "file", name)
+	default: // new, or torn, or not to be read
+		logger.Debug("no mark of the last applied entry", "file", name, "error", fmt.Sprint(err))
 	}
 	return m, nil
 }
@@ -56,7 +56,7 @@ func (m *appliedMark) set(index uint64) {
 	binary.BigEndian.PutUint64(b[:8], index)
 	binary.BigEndian.PutUint32(b[8:], crc32.Checksum(b[:8], crc32.MakeTable(crc32.Castagnoli)))
 	if _, err := m.file.WriteAt(b[:], 0); err != nil && !m.failed.Swap(true) {
-		m.logger.Error("the mark of the last applied entry cannot be written", "err", err)
+		m.logger.Error("the mark of the last applied entry cannot be written", "error", err)
 	}
 }
 

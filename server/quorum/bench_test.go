@@ -8,14 +8,14 @@ import (
 
 // BenchmarkOpen measures the start of a node that was stopped cleanly, from Open to leading.
 func BenchmarkOpen(b *testing.B) {
-	dir := b.TempDir()
-	n := open(b, dir)
+	disk := realDisk(b, b.TempDir())
+	n := open(b, disk)
 	n.register(b)
 	if err := n.Close(); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		n, err := tryOpen(b, dir)
+		n, err := tryOpen(b, disk)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func BenchmarkOpen(b *testing.B) {
 }
 
 func BenchmarkPropose(b *testing.B) {
-	n := open(b, b.TempDir())
+	n := open(b, realDisk(b, b.TempDir()))
 	n.register(b)
 	epoch := n.machine.Image().Broker(1).Epoch
 	for b.Loop() {

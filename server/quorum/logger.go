@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -39,8 +40,24 @@ func slogLevel(level hclog.Level) slog.Level {
 	}
 }
 
+// aboutPeers are what raft calls errors, again and again as long as another node does not answer. Streams tells of that.
+func aboutPeers(msg string) bool {
+	for _, about := range []string{
+		"failed to make requestVote", "failed to start pipeline", "failed to appendEntries", "failed to pipeline",
+		"failed to send snapshot", "failed to heartbeat", "failed to decode incoming", "failed to flush response",
+	} {
+		if strings.HasPrefix(msg, about) {
+			return true
+		}
+	}
+	return false
+}
+
 // Log implements hclog.Logger.
 func (l logger) Log(level hclog.Level, msg string, args ...any) {
+	if level == hclog.Error && aboutPeers(msg) {
+		level = hclog.Info
+	}
 	if !l.slog.Enabled(context.Background(), slogLevel(level)) {
 		return
 	}

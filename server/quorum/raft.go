@@ -13,27 +13,31 @@ import (
 	"github.com/hashicorp/raft"
 
 	"millrace/server/metadata"
+	"millrace/storage"
 )
 
 // Voter is a node that takes part in the agreement.
 type Voter struct {
 	ID int32
-	// Address is where its StreamLayer answers; it says nothing when it is the only voter.
+	// Address is its base URL, http://host:port.
 	Address string
 }
 
 // Config is what Open needs.
 type Config struct {
 	NodeID int32
-	// Dir is the folder for the log and the snapshots; it is made if need be. Only one process at
-	// a time may have it open: a second one waits for ever, so hold the data directory's lock.
-	Dir     string
+	// FS is the data directory's. The folder metadata in it is the quorum's, and made if need be. Only one process
+	// at a time may have it open, so hold the data directory's lock.
+	FS      storage.FS
 	Machine *metadata.Machine
 	Logger  *slog.Logger
 	// Voters lists all voters when the cluster is founded; later what was agreed on counts. Empty
-	// means this node alone.
+	// means this node alone. A node that is not among them waits until the leader adds it.
 	Voters []Voter
-	// StreamLayer connects the voters; nil is allowed where this node is the only one.
+	// Address is this node's base URL.
+	Address string
+	// StreamLayer connects the members; nil is allowed where this node is the only one. It belongs to the quorum
+	// and is closed with it, also when Open fails.
 	StreamLayer raft.StreamLayer
 	// Fatal is called at most once, when the log holds a command that this version does not
 	// understand: the node must stop. It may be nil.
@@ -43,6 +47,8 @@ type Config struct {
 	Known bool
 	// HeartbeatTimeout is how long a follower waits for its leader; zero is one second.
 	HeartbeatTimeout time.Duration
+	// SegmentBytes is the size of a file of the log, taken when the file is made; zero is 4 MiB.
+	SegmentBytes int
 }
 
 const (
@@ -71,35 +77,46 @@ type Raft struct {
 	transport transport
 	stores    *stores
 	machine   *machine
-	slots     chan struct{} // one for each proposal on its way
+	slots     chan struct{} // one for each proposal or change of members on its way
 
-	leadership chan bool // from raft: won and lost
-	leading    atomic.Bool
-	ready      chan struct{} // closed when this node leads for the first time
-	closing    chan struct{} // closed when Close begins
+	leadership chan bool             // from raft: won and lost
+	observed   chan raft.Observation // from raft: there is another leader
+	leading    atomic.Uint64         // the term in which this node leads and has applied what was before; 0: none
+	ready      chan struct{}         // closed when this node leads for the first time
+	closing    chan struct{}         // closed when Close begins
+	ending     func() raft.Future    // begins the end of raft, once
 
-	mu     sync.Mutex
-	closed bool           // guarded by mu
-	wg     sync.WaitGroup // adding is guarded by mu, so nothing is added once closed is set
+	mu      sync.Mutex
+	closed  bool           // guarded by mu
+	changed chan struct{}  // guarded by mu; closed and replaced when the leader changes
+	wg      sync.WaitGroup // adding is guarded by mu, so nothing is added once closed is set
 }
 
-// Open opens or founds the metadata log. It returns when the machine holds what was stored; with a
-// single voter also when this node leads and all stored commands are applied.
+// Open opens or founds the metadata log. With a single voter it returns when this node leads and all stored commands
+// are applied. Else it returns without a leader: the machine holds the last snapshot, and what was agreed on after it
+// follows once a leader is heard of.
 func Open(ctx context.Context, c Config) (*Raft, error) {
-	s, err := openStores(c.Dir, newLogger(c.Logger))
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := openStores(c.FS, c.SegmentBytes, newLogger(c.Logger))
 	if err != nil {
-		return nil, fmt.Errorf("open metadata log in %s: %w", c.Dir, err)
+		err = fmt.Errorf("open the metadata log: %w", err)
+		if c.StreamLayer != nil {
+			err = errors.Join(err, c.StreamLayer.Close())
+		}
+		return nil, err
 	}
 	q, err := open(ctx, c, s)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open metadata log in %s: %w", c.Dir, err), s.close())
+		return nil, errors.Join(fmt.Errorf("open the metadata log: %w", err), s.close())
 	}
 	return q, nil
 }
 
 // open starts the agreement over open stores. When it fails the stores are still open.
 func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
-	if len(c.Voters) > 1 && c.StreamLayer == nil {
+	if c.StreamLayer == nil && (len(c.Voters) > 1 || c.founders()[0].ID != c.NodeID) {
 		return nil, fmt.Errorf("%d voters need a stream layer to talk over", len(c.Voters))
 	}
 	q := &Raft{
@@ -108,8 +125,10 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 		machine:    &machine{image: c.Machine, applied: s.applied, fatal: c.Fatal},
 		slots:      make(chan struct{}, maxProposals),
 		leadership: make(chan bool, 8),
+		observed:   make(chan raft.Observation, 8),
 		ready:      make(chan struct{}),
 		closing:    make(chan struct{}),
+		changed:    make(chan struct{}),
 	}
 	q.transport = newTransport(c)
 	conf := q.raftConfig()
@@ -117,13 +136,21 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 	if err == nil {
 		err = s.check()
 	}
+	if err == nil {
+		err = q.newRaft(conf)
+	}
 	if err != nil {
-		return nil, errors.Join(err, q.transport.Close())
+		err = errors.Join(err, q.transport.Close())
+		q.wg.Wait()
+		return nil, err
 	}
-	if err := q.newRaft(conf); err != nil {
-		return nil, errors.Join(err, q.transport.Close())
-	}
+	q.ending = sync.OnceValue(q.raft.Shutdown)
+	q.raft.RegisterObserver(raft.NewObserver(q.observed, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	}))
 	q.wg.Go(q.watchLeadership)
+	q.wg.Go(q.watchLeader)
 	if err := q.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, q.stop())
 	}
@@ -151,6 +178,7 @@ func (q *Raft) raftConfig() *raft.Config {
 	conf.Logger = newLogger(q.config.Logger)
 	conf.NotifyCh = q.leadership
 	conf.NoLegacyTelemetry = true
+	conf.ShutdownOnRemove = false // it may be added again
 	conf.SnapshotThreshold = snapshotEvery
 	conf.TrailingLogs = snapshotEvery
 	conf.SnapshotInterval = snapshotPause
@@ -161,14 +189,18 @@ func (q *Raft) raftConfig() *raft.Config {
 	return conf
 }
 
-// servers returns the voters that found the cluster.
-func (c Config) servers() raft.Configuration {
-	voters := c.Voters
-	if len(voters) == 0 {
-		voters = []Voter{{ID: c.NodeID}}
+// founders are the voters that found the cluster.
+func (c Config) founders() []Voter {
+	if len(c.Voters) == 0 {
+		return []Voter{{ID: c.NodeID, Address: c.Address}}
 	}
+	return c.Voters
+}
+
+// servers returns the founders as raft wants them.
+func (c Config) servers() raft.Configuration {
 	var all raft.Configuration
-	for _, v := range voters {
+	for _, v := range c.founders() {
 		address := v.Address
 		if address == "" {
 			address = string(serverID(v.ID))
@@ -182,16 +214,17 @@ func serverID(node int32) raft.ServerID { return raft.ServerID(strconv.Itoa(int(
 
 // awaitReady waits until a node that is the only voter leads.
 func (q *Raft) awaitReady(ctx context.Context) error {
-	f := q.raft.GetConfiguration()
-	if err := f.Error(); err != nil {
-		return err
+	var voters []raft.Server
+	for _, s := range q.servers() {
+		if s.Suffrage == raft.Voter {
+			voters = append(voters, s)
+		}
 	}
-	servers := f.Configuration().Servers
-	if len(servers) != 1 || servers[0].ID != serverID(q.config.NodeID) {
+	if len(voters) != 1 || voters[0].ID != serverID(q.config.NodeID) {
 		return nil
 	}
 	// Nobody else can lead, so there is no use in waiting for a leader's heartbeat first.
-	q.transport.campaign(servers[0])
+	q.transport.campaign(voters[0])
 	select {
 	case <-q.ready:
 		return q.machine.failure()
@@ -209,16 +242,61 @@ func (q *Raft) watchLeadership() {
 	for {
 		select {
 		case won := <-q.leadership:
-			won = won && q.raft.Barrier(0).Error() == nil
-			q.leading.Store(won)
+			term := q.raft.CurrentTerm()
+			// In another term than the barrier's it is another leadership, which is told anew.
+			won = won && q.raft.Barrier(0).Error() == nil && q.raft.CurrentTerm() == term
+			if !won {
+				term = 0
+			}
+			q.leading.Store(term)
 			if won && first {
 				first = false
 				close(q.ready)
+			}
+			q.notify()
+			if won {
+				q.correctAddress()
 			}
 		case <-q.closing:
 			return
 		}
 	}
+}
+
+// watchLeader tells of other leaders, and takes a node out of the agreement whose log is offline: so that another
+// voter leads.
+func (q *Raft) watchLeader() {
+	offline := q.stores.log.offline
+	for {
+		select {
+		case <-q.observed:
+			q.notify()
+		case <-offline:
+			offline = nil
+			q.ending()
+			q.leading.Store(0)
+			_ = q.transport.Close() // Close of the quorum reports its error
+			q.notify()
+		case <-q.closing:
+			return
+		}
+	}
+}
+
+// notify wakes who waits for another leader.
+func (q *Raft) notify() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// Changed gives a channel that is closed when the leader changes, or whether this node leads. Ask for it before
+// looking at either.
+func (q *Raft) Changed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.changed
 }
 
 // Propose implements Quorum.
@@ -244,6 +322,9 @@ func (q *Raft) Propose(ctx context.Context, command []byte) (metadata.Result, ui
 	}
 	select {
 	case p := <-done:
+		if failed := q.stores.log.failure(); p.err != nil && failed != nil {
+			p.err = failed
+		}
 		return p.result, p.index, p.err
 	case <-q.stores.log.offline:
 		return metadata.Result{}, 0, q.stores.log.failure()
@@ -262,13 +343,18 @@ func (q *Raft) propose(command []byte) proposal {
 	f := q.raft.Apply(command, 0)
 	switch err := f.Error(); {
 	case err == nil:
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+	case notProposed(err):
 		return proposal{err: ErrNotLeader}
 	default:
 		return proposal{err: fmt.Errorf("metadata proposal with unknown outcome: %w", err)}
 	}
 	out := f.Response().(outcome)
 	return proposal{out.result, f.Index(), out.err}
+}
+
+// notProposed tells the errors of raft after which nothing was proposed.
+func notProposed(err error) bool {
+	return errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress)
 }
 
 // usable returns why nothing can be proposed here now, or nil.
@@ -279,7 +365,7 @@ func (q *Raft) usable() error {
 	if err := q.stores.log.failure(); err != nil {
 		return err
 	}
-	if !q.leading.Load() {
+	if !q.IsLeader() {
 		return ErrNotLeader
 	}
 	return nil
@@ -297,7 +383,10 @@ func (q *Raft) start(fn func()) bool {
 }
 
 // IsLeader implements Quorum.
-func (q *Raft) IsLeader() bool { return q.leading.Load() }
+func (q *Raft) IsLeader() bool {
+	term := q.leading.Load()
+	return term != 0 && term == q.raft.CurrentTerm() && q.raft.State() == raft.Leader && q.stores.log.failure() == nil
+}
 
 // Offline implements Quorum.
 func (q *Raft) Offline() error { return q.stores.log.failure() }
@@ -305,11 +394,44 @@ func (q *Raft) Offline() error { return q.stores.log.failure() }
 // Leader implements Quorum.
 func (q *Raft) Leader() int32 {
 	_, id := q.raft.LeaderWithID()
+	return nodeID(id)
+}
+
+// nodeID is the number of a node, or -1.
+func nodeID(id raft.ServerID) int32 {
 	n, err := strconv.ParseInt(string(id), 10, 32)
 	if err != nil {
 		return -1
 	}
 	return int32(n)
+}
+
+// LeaderAddress is the base URL of the leader, or "" when there is none or it is not known.
+func (q *Raft) LeaderAddress() string {
+	address, _ := q.raft.LeaderWithID()
+	return baseURL(address)
+}
+
+// baseURL leaves out what stands for an address where a node never had one.
+func baseURL(a raft.ServerAddress) string {
+	if _, err := strconv.Atoi(string(a)); err == nil {
+		return ""
+	}
+	return string(a)
+}
+
+// Applied is the log index of the last command that is applied here.
+func (q *Raft) Applied() uint64 { return q.config.Machine.Image().Index }
+
+// Term is the newest term that this node knows of.
+func (q *Raft) Term() uint64 { return q.raft.CurrentTerm() }
+
+// LastContact is when this node last heard of the leader: now if it leads, never if it has not heard of any.
+func (q *Raft) LastContact() time.Time {
+	if q.raft.State() == raft.Leader {
+		return time.Now()
+	}
+	return q.raft.LastContact()
 }
 
 // Close ends the agreement. Proposals on their way have an unknown outcome.
@@ -340,10 +462,11 @@ func (q *Raft) snapshotBeforeEnd() {
 // stop ends raft and all that it started, but for the stores.
 func (q *Raft) stop() error {
 	close(q.closing)
-	err := q.raft.Shutdown().Error() // ends elections and proposals; waits for raft's goroutines
-	q.leading.Store(false)
+	ended := q.ending() // ends elections and proposals
+	q.leading.Store(0)
+	// Messages on their way would be waited for, so they end first.
 	q.transport.CloseStreams() // the transport's Close only ends its listener
-	err = errors.Join(err, q.transport.Close())
+	err := errors.Join(q.transport.Close(), ended.Error())
 	q.wg.Wait()
 	return err
 }

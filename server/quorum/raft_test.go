@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"millrace/server/metadata"
 	"millrace/server/quorum"
+	"millrace/storage"
+	"millrace/storage/storagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,24 +28,32 @@ type node struct {
 	machine *metadata.Machine
 }
 
-func open(t testing.TB, dir string, change ...func(*quorum.Config)) node {
+func open(t testing.TB, disk storage.FS, change ...func(*quorum.Config)) node {
 	t.Helper()
-	n, err := tryOpen(t, dir, change...)
+	n, err := tryOpen(t, disk, change...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Close()) })
 	return n
 }
 
-func tryOpen(t testing.TB, dir string, change ...func(*quorum.Config)) (node, error) {
+func tryOpen(t testing.TB, disk storage.FS, change ...func(*quorum.Config)) (node, error) {
 	t.Helper()
 	machine, err := metadata.NewMachine(metadata.Options{NodeID: 1})
 	require.NoError(t, err)
-	c := quorum.Config{NodeID: 1, Dir: dir, Machine: machine, Logger: slog.New(slog.DiscardHandler)}
+	c := quorum.Config{NodeID: 1, FS: disk, Machine: machine, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&c)
 	}
 	q, err := quorum.Open(t.Context(), c)
 	return node{q, machine}, err
+}
+
+// realDisk gives a directory as the disk of a node.
+func realDisk(t testing.TB, dir string) storage.FS {
+	t.Helper()
+	disk, err := storage.OSFS(dir)
+	require.NoError(t, err)
+	return disk
 }
 
 func (n node) propose(t testing.TB, c metadata.Command) metadata.Result {
@@ -75,7 +81,7 @@ func newTopic(name string, id int) metadata.Command {
 }
 
 func TestProposeAppliesAndAnswers(t *testing.T) {
-	n := open(t, t.TempDir())
+	n := open(t, storagetest.New())
 	require.True(t, n.IsLeader())
 	require.Equal(t, int32(1), n.Leader())
 	n.register(t)
@@ -88,8 +94,8 @@ func TestProposeAppliesAndAnswers(t *testing.T) {
 func TestStateOutlivesCloseAndOpen(t *testing.T) {
 	for _, topics := range []int{3, 400} { // replayed from the log; from a snapshot and the log
 		t.Run(fmt.Sprint(topics), func(t *testing.T) {
-			dir := t.TempDir()
-			n := open(t, dir)
+			disk := storagetest.New()
+			n := open(t, disk)
 			n.register(t)
 			for i := range topics {
 				n.propose(t, newTopic(fmt.Sprintf("t%d", i), i))
@@ -97,11 +103,11 @@ func TestStateOutlivesCloseAndOpen(t *testing.T) {
 			want := n.machine.Image()
 			require.NoError(t, n.Close())
 			for range 2 {
-				n = open(t, dir)
+				n = open(t, disk)
 				require.Equal(t, want.Hash(), n.machine.Image().Hash())
 				require.NoError(t, n.Close())
 			}
-			n = open(t, dir)
+			n = open(t, disk)
 			n.propose(t, newTopic("more", 1000))
 			require.Equal(t, topics+1, n.machine.Image().TopicCount())
 		})
@@ -112,7 +118,7 @@ func TestStateOutlivesCloseAndOpen(t *testing.T) {
 // leaves behind.
 func TestStateOutlivesKill(t *testing.T) {
 	dir := t.TempDir()
-	n := open(t, dir)
+	n := open(t, realDisk(t, dir))
 	n.register(t)
 	for i := range 20 {
 		n.propose(t, newTopic(fmt.Sprintf("t%d", i), i))
@@ -122,26 +128,14 @@ func TestStateOutlivesKill(t *testing.T) {
 		want := n.machine.Image().Hash()
 		crashed := t.TempDir()
 		require.NoError(t, os.CopyFS(crashed, os.DirFS(dir)))
-		again := open(t, crashed)
+		again := open(t, realDisk(t, crashed))
 		require.Equal(t, want, again.machine.Image().Hash())
 		again.propose(t, newTopic("after", 1000))
 	}
 }
 
-func TestHalfFoundedFolderIsFoundedAgain(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "wal"), 0o755))
-	meta := new(metadb.BoltMetaDB)
-	log, err := wal.Open(filepath.Join(dir, "wal"), wal.WithMetaStore(meta))
-	require.NoError(t, err)
-	require.NoError(t, log.SetUint64([]byte("CurrentTerm"), 1))
-	require.NoError(t, log.Close())
-	require.NoError(t, meta.Close())
-	open(t, dir).register(t)
-}
-
 func TestManyProposalsAtOnce(t *testing.T) {
-	n := open(t, t.TempDir())
+	n := open(t, storagetest.New())
 	n.register(t)
 	var wg sync.WaitGroup
 	for i := range 64 {
@@ -160,7 +154,7 @@ func TestManyProposalsAtOnce(t *testing.T) {
 }
 
 func TestProposalBounds(t *testing.T) {
-	n := open(t, t.TempDir())
+	n := open(t, storagetest.New())
 	_, _, err := n.Propose(t.Context(), make([]byte, 33<<20))
 	require.ErrorIs(t, err, quorum.ErrTooLarge)
 	n.register(t)
@@ -172,7 +166,7 @@ func TestProposalBounds(t *testing.T) {
 }
 
 func TestProposeAfterClose(t *testing.T) {
-	n := open(t, t.TempDir())
+	n := open(t, storagetest.New())
 	require.NoError(t, n.Close())
 	require.NoError(t, n.Close(), "closing twice is harmless")
 	_, _, err := n.Propose(t.Context(), []byte("{}"))
@@ -181,7 +175,7 @@ func TestProposeAfterClose(t *testing.T) {
 }
 
 func TestProposeHonoursContext(t *testing.T) {
-	n := open(t, t.TempDir())
+	n := open(t, storagetest.New())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	entry, err := metadata.Encode(newTopic("a", 1))
@@ -192,10 +186,10 @@ func TestProposeHonoursContext(t *testing.T) {
 }
 
 func TestUnknownCommandStopsTheNode(t *testing.T) {
-	dir := t.TempDir()
+	disk := storagetest.New()
 	var mu sync.Mutex
 	var fatal []error
-	n := open(t, dir, func(c *quorum.Config) {
+	n := open(t, disk, func(c *quorum.Config) {
 		c.Fatal = func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -216,103 +210,70 @@ func TestUnknownCommandStopsTheNode(t *testing.T) {
 	mu.Unlock()
 	require.NoError(t, n.Close())
 
-	_, err = tryOpen(t, dir)
+	_, err = tryOpen(t, disk)
 	require.ErrorContains(t, err, "FromTheFuture", "the next start fails too, with the reason")
 }
 
 func TestOpenFailsInAnUnusableFolder(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(file, nil, 0o644))
-	_, err := tryOpen(t, file)
-	require.ErrorContains(t, err, file)
+	disk := storagetest.New()
+	disk.WriteFile("metadata", nil)
+	_, err := tryOpen(t, disk)
+	require.ErrorContains(t, err, "metadata")
 
-	_, err = tryOpen(t, t.TempDir(), func(c *quorum.Config) {
-		c.Voters = []quorum.Voter{{ID: 1, Address: "a"}, {ID: 2, Address: "b"}}
-	})
-	require.ErrorContains(t, err, "stream layer")
+	for _, voters := range [][]quorum.Voter{{{ID: 1, Address: "a"}, {ID: 2, Address: "b"}}, {{ID: 2, Address: "b"}}} {
+		_, err = tryOpen(t, storagetest.New(), func(c *quorum.Config) { c.Voters = voters })
+		require.ErrorContains(t, err, "stream layer")
+	}
 }
 
-// TestInABubble checks that a node can be part of a simulation: its files are real, its time is not.
+// A folder from before this layout of files is not taken for an empty one.
+func TestFolderOfAnOlderVersionIsRefused(t *testing.T) {
+	disk := storagetest.New()
+	disk.WriteFile("metadata/wal/wal-meta.db", []byte("x"))
+	_, err := tryOpen(t, disk)
+	require.ErrorContains(t, err, "older version")
+	require.Equal(t, []string{"metadata/wal/wal-meta.db"}, disk.Files())
+}
+
+// TestInABubble checks that a node can be part of a simulation, on a disk that takes its time.
 func TestInABubble(t *testing.T) {
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		n := open(t, dir)
+		disk := storagetest.New()
+		disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+			return time.Duration(op) * time.Millisecond, nil
+		})
+		small := func(c *quorum.Config) { c.SegmentBytes = 4096 }
+		n := open(t, disk, small)
 		n.register(t)
+		for i := range 300 {
+			n.propose(t, newTopic(fmt.Sprintf("t%d", i), i))
+		}
 		time.Sleep(10 * time.Minute) // of leading alone, and of looking whether a snapshot is due
-		n.propose(t, newTopic("a", 1))
+		n.propose(t, newTopic("a", 301))
 		require.NoError(t, n.Close())
-		require.NotNil(t, open(t, dir).machine.Image().Topic("a"))
+		require.NotNil(t, open(t, disk, small).machine.Image().Topic("a"))
 	})
 }
 
-func TestThreeVotersAgree(t *testing.T) {
-	nodes := openThree(t)
-	leader := awaitLeader(t, nodes)
-	leader.register(t)
-	leader.propose(t, newTopic("a", 1))
-	for _, n := range nodes {
-		awaitImage(t, n.machine, func(m *metadata.Image) bool { return m.Topic("a") != nil })
-		require.Equal(t, leader.machine.Image().Hash(), n.machine.Image().Hash())
-		if n != leader {
-			entry, err := metadata.Encode(newTopic("b", 2))
-			require.NoError(t, err)
-			_, _, err = n.Propose(t.Context(), entry)
-			require.ErrorIs(t, err, quorum.ErrNotLeader)
-			require.Equal(t, leader.Leader(), n.Leader())
+// One proposal costs one write and one sync of the log.
+func TestProposalCostsOneSync(t *testing.T) {
+	disk := storagetest.New()
+	n := open(t, disk)
+	n.register(t)
+	n.propose(t, newTopic("a", 1))
+	count := map[storagetest.Op]int{}
+	var mu sync.Mutex
+	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if name != "metadata/applied" {
+			count[op]++
 		}
-	}
-}
-
-func openThree(t *testing.T) []node {
-	t.Helper()
-	var layers []raft.StreamLayer
-	var voters []quorum.Voter
-	for i := range 3 {
-		layer := newLoopbackLayer(t)
-		layers = append(layers, layer)
-		voters = append(voters, quorum.Voter{ID: int32(i), Address: layer.Addr().String()})
-	}
-	var nodes []node
-	for i := range voters {
-		nodes = append(nodes, open(t, t.TempDir(), func(c *quorum.Config) {
-			c.NodeID, c.Voters, c.StreamLayer = int32(i), voters, layers[i]
-			c.HeartbeatTimeout = 200 * time.Millisecond
-		}))
-	}
-	return nodes
-}
-
-// awaitLeader waits until one of the nodes leads.
-func awaitLeader(t *testing.T, nodes []node) node {
-	t.Helper()
-	select {
-	case <-nodes[0].Ready():
-		return nodes[0]
-	case <-nodes[1].Ready():
-		return nodes[1]
-	case <-nodes[2].Ready():
-		return nodes[2]
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "nobody leads")
-		return node{}
-	}
-}
-
-// awaitImage waits for an image, which a watcher brings.
-func awaitImage(t *testing.T, m *metadata.Machine, good func(*metadata.Image) bool) {
-	t.Helper()
-	images := make(chan struct{}, 1)
-	m.Watch(func(_, now *metadata.Image) {
-		if good(now) {
-			select {
-			case images <- struct{}{}:
-			default:
-			}
-		}
+		return 0, nil
 	})
-	select {
-	case <-images:
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "the image never came")
-	}
+	n.propose(t, newTopic("b", 2))
+	disk.SetFault(nil)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[storagetest.Op]int{storagetest.OpWrite: 1, storagetest.OpSync: 1}, count)
 }

@@ -3,29 +3,36 @@ package quorum
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
-	"github.com/hashicorp/raft-wal/metadb"
+
+	"millrace/storage"
 )
 
-// walSegmentBytes is the size of a file of the log, taken from the disk when the file is made.
-const walSegmentBytes = 4 << 20
+const (
+	// folder is the quorum's in the data directory; log/ in it holds the log, snapshots/ the last snapshots.
+	folder          = "metadata"
+	logFolder       = folder + "/log"
+	snapshotsFolder = folder + "/snapshots"
+	// oldFolder is what versions before this one kept their log in.
+	oldFolder = folder + "/wal"
+	// defaultSegmentBytes is the size of a file of the log.
+	defaultSegmentBytes = 4 << 20
+)
 
-// stores are the files of the metadata folder: wal/ holds the log, the current term and the vote,
-// snapshots/ the last snapshots.
+// stores are the files of the metadata folder.
 type stores struct {
 	log       *guardedLog
-	snapshots raft.SnapshotStore
+	entries   *entryLog
+	ballot    *ballotFile
+	snapshots *snapshots
 	applied   *appliedMark
-	closers   []io.Closer // in the order to close them
 }
 
 // logStore is what raft wants of a log, and of the place for its term and vote.
@@ -34,100 +41,132 @@ type logStore interface {
 	raft.StableStore
 }
 
-func openStores(dir string, logger hclog.Logger) (*stores, error) {
-	walDir := filepath.Join(dir, "wal")
-	if err := makeFolder(dir, walDir); err != nil {
+// disk is both in one.
+type disk struct {
+	*entryLog
+	*ballotFile
+}
+
+func openStores(fsys storage.FS, segmentBytes int, logger hclog.Logger) (*stores, error) {
+	if segmentBytes == 0 {
+		segmentBytes = defaultSegmentBytes
+	}
+	if err := makeFolders(fsys); err != nil {
 		return nil, err
 	}
-	meta := new(metadb.BoltMetaDB) // of our own, since the log does not close the one it makes
-	log, err := openLog(walDir, logger, meta)
-	if err != nil {
-		return nil, errors.Join(err, meta.Close())
+	s := new(stores)
+	var err error
+	if s.ballot, err = openBallotFile(fsys, folder); err != nil {
+		return nil, err
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, logger)
-	if err != nil {
-		return nil, errors.Join(err, log.Close(), meta.Close())
+	if s.snapshots, err = openSnapshots(fsys, snapshotsFolder, logger); err != nil {
+		return nil, err
 	}
-	mark, err := openAppliedMark(filepath.Join(dir, appliedFile), logger)
-	if err != nil {
-		return nil, errors.Join(err, log.Close(), meta.Close())
+	if s.entries, err = openEntryLog(fsys, logFolder, segmentBytes, logger); err != nil {
+		return nil, err
 	}
-	return &stores{
-		log: newGuardedLog(log, logger), snapshots: snapshots, applied: mark, closers: []io.Closer{log, meta, mark},
-	}, nil
+	if s.applied, err = openAppliedMark(fsys, folder+"/"+appliedFile, logger); err != nil {
+		return nil, errors.Join(err, s.entries.close())
+	}
+	s.log = newGuardedLog(disk{s.entries, s.ballot}, logger)
+	return s, nil
 }
 
-// openLog opens the log. Its library panics over some kinds of damage to the file that lists the segments.
-func openLog(dir string, logger hclog.Logger, meta *metadb.BoltMetaDB) (log *wal.WAL, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%s is damaged: %v", dir, v)
+// makeFolders makes the metadata folder and those in it. What is there already may not have been synced by who made
+// it, so it is synced in any case.
+func makeFolders(fsys storage.FS) error {
+	switch _, err := fsys.Stat(oldFolder); {
+	case err == nil:
+		return errors.New("it was made by an older version of this program, whose metadata this one cannot read: " +
+			"start with an empty data directory, or with the older version")
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	for _, dir := range []string{folder, logFolder, snapshotsFolder} {
+		if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
 		}
-	}()
-	return wal.Open(dir, wal.WithLogger(logger), wal.WithMetaStore(meta), wal.WithSegmentSize(walSegmentBytes))
+	}
+	return errors.Join(fsys.SyncDir("."), fsys.SyncDir(folder))
 }
 
-// check compares the log with the mark of what was applied. A lost end would otherwise look like a short log, and
+// check finds out whether something that was there is gone: a lost end would otherwise look like a short log, and
 // every topic whose creation was in it like one that never was.
 func (s *stores) check() error {
-	last, err := s.log.LastIndex()
+	first, _ := s.entries.FirstIndex()
+	last, _ := s.entries.LastIndex()
+	snapshot := s.lastSnapshot()
+	switch {
+	case max(last, snapshot) < s.applied.index:
+		return lost("it ends at entry %d, but entry %d was applied", max(last, snapshot), s.applied.index)
+	case first > snapshot+1:
+		return lost("it begins at entry %d, but the newest snapshot ends at %d", first, snapshot)
+	case max(last, snapshot) > 0 && !s.ballot.isThere():
+		return lost("it has entries, but the term and the vote are gone")
+	}
+	term, err := s.entries.lastTerm()
 	if err != nil {
 		return err
 	}
-	last = max(last, s.lastSnapshot())
-	if applied := s.applied.index; last < applied {
-		return fmt.Errorf("%w: it ends at entry %d, but entry %d was applied: the log is damaged or an old copy; "+
-			"put the newest copy back", ErrLost, last, applied)
+	if known, _ := s.ballot.GetUint64([]byte(termKey)); term > known {
+		return lost("it has an entry of term %d, but the newest term is said to be %d", term, known)
 	}
-	return nil
+	return s.dropCovered(first, last)
 }
 
-// makeFolder makes the metadata folder and the one inside it. Nobody but the node's user may look into it: the
-// libraries that write there make their files readable for all.
-func makeFolder(dir, inside string) error {
-	const onlyOwner = 0o700
-	if err := os.MkdirAll(inside, onlyOwner); err != nil {
-		return err
+func lost(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: the log is damaged or an old copy; put the newest copy back, or take the node out of "+
+		"the cluster and let it join with an empty data directory", ErrLost, fmt.Sprintf(format, args...))
+}
+
+// dropCovered deletes a log that a snapshot from the leader has replaced, when the process ended in between.
+func (s *stores) dropCovered(first, last uint64) error {
+	m := s.snapshots.newest()
+	if m == nil || last == 0 {
+		return nil
 	}
-	return os.Chmod(dir, onlyOwner) // it may be there already, and open
+	if m.Index < first {
+		return nil
+	}
+	if m.Index <= last {
+		var l raft.Log
+		if err := s.entries.GetLog(m.Index, &l); err != nil || l.Term == m.Term {
+			return err
+		}
+	}
+	return s.entries.DeleteRange(first, last)
 }
 
 func (s *stores) close() error {
-	var errs []error
-	for _, c := range s.closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(s.entries.close(), s.applied.Close())
 }
 
-// The keys under which raft keeps its term and vote.
-const (
-	termKey = "CurrentTerm"
-	voteKey = "LastVoteTerm"
-)
-
-// found writes the first log entry, which lists the voters, unless there is a log already. Where the node is known to
-// a cluster there must be one.
+// found writes the first log entry, which lists the voters, unless there is a log already or this node is none of
+// them. Where the node is known to a cluster there must be one.
 func (s *stores) found(conf *raft.Config, t raft.Transport, c Config) error {
-	last, err := s.log.LastIndex()
+	last, err := s.entries.LastIndex()
 	if err != nil {
 		return err
 	}
-	snapshots, err := s.snapshots.List()
-	if err != nil {
-		return err
-	}
-	if last > 0 || len(snapshots) > 0 {
+	if last > 0 || s.lastSnapshot() > 0 {
 		return nil
 	}
 	if c.Known {
-		return fmt.Errorf("%w: there are none, but the node has been in a cluster: put the folder back", ErrLost)
+		return fmt.Errorf("%w: there are none, but the node has been in a cluster: put the folder back, or take the "+
+			"node out of the cluster and let it join with an empty data directory", ErrLost)
+	}
+	if !slices.ContainsFunc(c.founders(), func(v Voter) bool { return v.ID == c.NodeID }) {
+		return nil
 	}
 	log := s.log.logStore // not guarded: this is no goroutine of raft's
 	if err := undoHalfFounding(log); err != nil {
 		return err
 	}
-	if err := raft.BootstrapCluster(conf, log, log, s.snapshots, t, c.servers()); err != nil {
+	err = raft.BootstrapCluster(conf, log, log, s.snapshots, t, c.servers())
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return fmt.Errorf("%w: there are none, but the node has voted: put the folder back", ErrLost)
+	}
+	if err != nil {
 		return fmt.Errorf("found the metadata log: %w", err)
 	}
 	return nil
@@ -140,7 +179,7 @@ func undoHalfFounding(log raft.StableStore) error {
 	if err != nil {
 		return err
 	}
-	vote, err := log.GetUint64([]byte(voteKey))
+	vote, err := log.GetUint64([]byte(voteTermKey))
 	if err != nil {
 		return err
 	}
@@ -152,11 +191,10 @@ func undoHalfFounding(log raft.StableStore) error {
 
 // lastSnapshot is the index of the newest snapshot, or 0.
 func (s *stores) lastSnapshot() uint64 {
-	list, err := s.snapshots.List()
-	if err != nil || len(list) == 0 {
-		return 0
+	if m := s.snapshots.newest(); m != nil {
+		return m.Index
 	}
-	return list[0].Index
+	return 0
 }
 
 // guardedLog takes itself offline for good after a failed write, because what a failed write or sync
@@ -182,33 +220,68 @@ func (g *guardedLog) failure() error {
 	return nil
 }
 
-// guard returns nil, or does not return. So only goroutines that may end there call it.
-func (g *guardedLog) guard(err error) error {
-	if err == nil {
-		return nil
-	}
+// fail takes the log offline.
+func (g *guardedLog) fail(err error) {
 	g.once.Do(func() {
 		g.logger.Error("metadata log goes offline: nothing can be created, changed or deleted until the next start",
-			"err", err)
+			"error", err)
 		g.cause.Store(&err)
 		close(g.offline)
 	})
-	runtime.Goexit()
+}
+
+// write runs a write and returns nil, or does not return. So only goroutines that may end there call it.
+func (g *guardedLog) write(do func() error) error {
+	if g.cause.Load() != nil {
+		runtime.Goexit()
+	}
+	if err := do(); err != nil {
+		g.fail(err)
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// GetLog implements raft.LogStore. Raft panics over an entry that it cannot read and wants to apply.
+func (g *guardedLog) GetLog(index uint64, l *raft.Log) error {
+	err := g.logStore.GetLog(index, l)
+	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+		g.fail(err)
+		runtime.Goexit()
+	}
 	return err
 }
 
 // StoreLog implements raft.LogStore.
-func (g *guardedLog) StoreLog(l *raft.Log) error { return g.guard(g.logStore.StoreLog(l)) }
+func (g *guardedLog) StoreLog(l *raft.Log) error {
+	return g.write(func() error { return g.logStore.StoreLog(l) })
+}
 
 // StoreLogs implements raft.LogStore.
-func (g *guardedLog) StoreLogs(l []*raft.Log) error { return g.guard(g.logStore.StoreLogs(l)) }
+func (g *guardedLog) StoreLogs(l []*raft.Log) error {
+	return g.write(func() error { return g.logStore.StoreLogs(l) })
+}
+
+// DeleteRange implements raft.LogStore. Raft takes an error of it, and waits for the goroutine that calls it.
+func (g *guardedLog) DeleteRange(from, to uint64) error {
+	if err := g.failure(); err != nil {
+		return err
+	}
+	err := g.logStore.DeleteRange(from, to)
+	if err != nil {
+		g.fail(err)
+	}
+	return err
+}
 
 // Set implements raft.StableStore.
-func (g *guardedLog) Set(key, value []byte) error { return g.guard(g.logStore.Set(key, value)) }
+func (g *guardedLog) Set(key, value []byte) error {
+	return g.write(func() error { return g.logStore.Set(key, value) })
+}
 
 // SetUint64 implements raft.StableStore.
 func (g *guardedLog) SetUint64(key []byte, value uint64) error {
-	return g.guard(g.logStore.SetUint64(key, value))
+	return g.write(func() error { return g.logStore.SetUint64(key, value) })
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: the log takes indexes without gaps only.

@@ -7,91 +7,106 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"millrace/server/metadata"
+	"millrace/storage"
+	"millrace/storage/storagetest"
 )
-
-// brokenDisk fails every write once it is broken.
-type brokenDisk struct {
-	logStore
-	broken atomic.Bool
-}
 
 var errBroken = errors.New("input/output error")
 
-func (b *brokenDisk) StoreLogs(l []*raft.Log) error {
-	if b.broken.Load() {
-		return errBroken
-	}
-	return b.logStore.StoreLogs(l)
+// breakable gives a disk and a switch that makes every write of the log and the vote fail.
+func breakable() (*storagetest.FS, *atomic.Bool) {
+	disk, broken := storagetest.New(), new(atomic.Bool)
+	disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+		if broken.Load() && op >= storagetest.OpCreate {
+			return 0, errBroken
+		}
+		return 0, nil
+	})
+	return disk, broken
 }
 
-func (b *brokenDisk) SetUint64(key []byte, v uint64) error {
-	if b.broken.Load() {
-		return errBroken
-	}
-	return b.logStore.SetUint64(key, v)
-}
-
-// openBreakable opens a quorum whose disk can be broken.
-func openBreakable(t *testing.T) (*Raft, *brokenDisk, *stores, Config) {
+func newConfig(t *testing.T, disk storage.FS) Config {
 	t.Helper()
 	machine, err := metadata.NewMachine(metadata.Options{NodeID: 1})
 	require.NoError(t, err)
-	c := Config{NodeID: 1, Machine: machine, Logger: slog.New(slog.DiscardHandler)}
-	s, err := openStores(t.TempDir(), newLogger(nil))
-	require.NoError(t, err)
-	disk := &brokenDisk{logStore: s.log.logStore}
-	s.log = newGuardedLog(disk, newLogger(nil))
-	q, err := open(t.Context(), c, s)
-	require.NoError(t, err)
-	return q, disk, s, c
+	return Config{NodeID: 1, FS: disk, Machine: machine, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func TestFailedWriteTakesTheLogOffline(t *testing.T) {
-	q, disk, _, _ := openBreakable(t)
+	disk, broken := breakable()
+	q, err := Open(t.Context(), newConfig(t, disk))
+	require.NoError(t, err)
 	entry, err := metadata.Encode(&metadata.RegisterBroker{NewClusterID: "c", ID: 1, Incarnation: [16]byte{1}})
 	require.NoError(t, err)
 	_, _, err = q.Propose(t.Context(), entry)
 	require.NoError(t, err)
 
-	disk.broken.Store(true)
+	broken.Store(true)
 	_, _, err = q.Propose(t.Context(), entry)
 	require.ErrorIs(t, err, ErrOffline)
 	require.ErrorIs(t, err, errBroken)
+	require.False(t, q.IsLeader())
+	require.ErrorIs(t, q.Offline(), errBroken)
 
-	disk.broken.Store(false)
+	broken.Store(false)
 	_, _, err = q.Propose(t.Context(), entry)
 	require.ErrorIs(t, err, ErrOffline, "a log that failed is not trusted again")
+	require.ErrorIs(t, q.Remove(t.Context(), 1), ErrOffline)
 	require.NoError(t, q.Close())
 }
 
 func TestOpenOnABrokenDisk(t *testing.T) {
-	q, disk, s, c := openBreakable(t)
+	disk, broken := breakable()
+	c := newConfig(t, disk)
+	s, err := openStores(disk, 0, newLogger(nil))
+	require.NoError(t, err)
+	q, err := open(t.Context(), c, s)
+	require.NoError(t, err)
 	require.NoError(t, q.stop())
-	disk.broken.Store(true)
-	s.log = newGuardedLog(disk, newLogger(nil))
-	_, err := open(t.Context(), c, s)
+	broken.Store(true)
+	s.log = newGuardedLog(s.log.logStore, newLogger(nil))
+	_, err = open(t.Context(), c, s)
 	require.ErrorIs(t, err, ErrOffline)
 	require.ErrorIs(t, err, errBroken)
 	require.NoError(t, s.close())
+	_, err = Open(t.Context(), c)
+	require.ErrorIs(t, err, errBroken)
 }
 
-// Only the node's user may look into the metadata folder, also into one that was open before.
-func TestFolderIsPrivate(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "metadata")
-	for range 2 {
-		s, err := openStores(dir, newLogger(nil))
+func TestHalfFoundedFolderIsFoundedAgain(t *testing.T) {
+	disk := storagetest.New()
+	disk.WriteFile("metadata/vote", ballot{term: 1}.encode())
+	q, err := Open(t.Context(), newConfig(t, disk))
+	require.NoError(t, err)
+	require.True(t, q.IsLeader())
+	require.NoError(t, q.Close())
+}
+
+// Only the node's user may look into the metadata folder.
+func TestFilesArePrivate(t *testing.T) {
+	root := t.TempDir()
+	disk, err := storage.OSFS(root)
+	require.NoError(t, err)
+	q, err := Open(t.Context(), newConfig(t, disk))
+	require.NoError(t, err)
+	require.NoError(t, q.raft.Snapshot().Error())
+	require.NoError(t, q.Close())
+	files := 0
+	require.NoError(t, filepath.Walk(filepath.Join(root, folder), func(path string, info os.FileInfo, err error) error {
 		require.NoError(t, err)
-		require.NoError(t, s.close())
-		for _, folder := range []string{dir, filepath.Join(dir, "wal")} {
-			st, err := os.Stat(folder)
-			require.NoError(t, err)
-			require.Equal(t, os.FileMode(0o700), st.Mode().Perm(), folder)
+		want := os.FileMode(0o600)
+		if info.IsDir() {
+			want = 0o700
+		} else {
+			files++
 		}
-		require.NoError(t, os.Chmod(dir, 0o755))
-	}
+		require.Equal(t, want, info.Mode().Perm(), path)
+		return nil
+	}))
+	require.Equal(t, 4, files, "log, vote, mark and snapshot")
 }

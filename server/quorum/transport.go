@@ -1,6 +1,10 @@
 package quorum
 
 import (
+	"io"
+	"strings"
+	"sync"
+
 	"github.com/hashicorp/raft"
 )
 
@@ -10,7 +14,7 @@ type transport interface {
 	raft.WithPreVote
 	raft.WithClose
 	CloseStreams()
-	// campaign makes this node stand for election at once where it can.
+	// campaign makes this node, the only voter, stand for election at once.
 	campaign(self raft.Server)
 }
 
@@ -22,9 +26,22 @@ func newTransport(c Config) transport {
 		t.Connect(address, t)
 		return loopback{t}
 	}
-	return network{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: c.StreamLayer, MaxPool: maxStreams, Timeout: streamTimeout, Logger: newLogger(c.Logger),
-	})}
+	n := &network{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream: c.StreamLayer, MaxPool: maxStreams, Timeout: streamTimeout, Logger: newLogger(c.Logger),
+		}),
+		messages: make(chan raft.RPC),
+		ending:   make(chan struct{}),
+	}
+	n.wg.Go(n.forward)
+	return n
+}
+
+// standNow is the message by which a leader that leaves names its successor.
+func standNow(self raft.Server) *raft.TimeoutNowRequest {
+	return &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self.ID), Addr: []byte(self.Address),
+	}}
 }
 
 // loopback reaches this node alone.
@@ -33,17 +50,97 @@ type loopback struct{ *raft.InmemTransport }
 // CloseStreams does nothing: there are none.
 func (loopback) CloseStreams() {}
 
-// campaign sends this node the message by which a leader that leaves names its successor. Should it
-// fail, the election timeout does the same a little later.
+// campaign sends the message. Should it fail, the election timeout does the same a little later.
 func (l loopback) campaign(self raft.Server) {
-	request := raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(self.ID), Addr: []byte(self.Address),
-	}}
-	_ = l.TimeoutNow(self.ID, self.Address, &request, new(raft.TimeoutNowResponse))
+	_ = l.TimeoutNow(self.ID, self.Address, standNow(self), new(raft.TimeoutNowResponse))
 }
 
-// network talks over a stream layer.
-type network struct{ *raft.NetworkTransport }
+// network talks over a stream layer. It asks it for an address with the wanted node's id behind a #, so that the
+// stream layer can make sure that it gets to that node.
+type network struct {
+	*raft.NetworkTransport
+	messages chan raft.RPC
+	once     sync.Once
+	ending   chan struct{} // closed when Close begins
+	wg       sync.WaitGroup
+}
 
-// campaign does nothing: the election timeout will do.
-func (network) campaign(raft.Server) {}
+// forward brings the messages of others to raft.
+func (n *network) forward() {
+	for {
+		select {
+		case m := <-n.NetworkTransport.Consumer():
+			select {
+			case n.messages <- m:
+			case <-n.ending:
+				return
+			}
+		case <-n.ending:
+			return
+		}
+	}
+}
+
+// Consumer implements raft.Transport.
+func (n *network) Consumer() <-chan raft.RPC { return n.messages }
+
+// campaign sends the message past the network, on which this node may not listen yet.
+func (n *network) campaign(self raft.Server) {
+	select {
+	case n.messages <- raft.RPC{Command: standNow(self), RespChan: make(chan raft.RPCResponse, 1)}:
+	case <-n.ending:
+	}
+}
+
+// Close implements raft.WithClose.
+func (n *network) Close() error {
+	n.once.Do(func() { close(n.ending) })
+	n.wg.Wait()
+	return n.NetworkTransport.Close()
+}
+
+// withID puts a node's id behind an address.
+func withID(id raft.ServerID, a raft.ServerAddress) raft.ServerAddress {
+	return a + "#" + raft.ServerAddress(id)
+}
+
+// splitID undoes withID.
+func splitID(a raft.ServerAddress) (address, id string) {
+	address, id, _ = strings.Cut(string(a), "#")
+	return address, id
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (n *network) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	return n.NetworkTransport.AppendEntriesPipeline(id, withID(id, to))
+}
+
+// AppendEntries implements raft.Transport.
+func (n *network) AppendEntries(id raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) error {
+	return n.NetworkTransport.AppendEntries(id, withID(id, to), req, resp)
+}
+
+// RequestVote implements raft.Transport.
+func (n *network) RequestVote(id raft.ServerID, to raft.ServerAddress, req *raft.RequestVoteRequest,
+	resp *raft.RequestVoteResponse) error {
+	return n.NetworkTransport.RequestVote(id, withID(id, to), req, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (n *network) RequestPreVote(id raft.ServerID, to raft.ServerAddress, req *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse) error {
+	return n.NetworkTransport.RequestPreVote(id, withID(id, to), req, resp)
+}
+
+// InstallSnapshot implements raft.Transport.
+func (n *network) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, req *raft.InstallSnapshotRequest,
+	resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	return n.NetworkTransport.InstallSnapshot(id, withID(id, to), req, resp, data)
+}
+
+// TimeoutNow implements raft.Transport.
+func (n *network) TimeoutNow(id raft.ServerID, to raft.ServerAddress, req *raft.TimeoutNowRequest,
+	resp *raft.TimeoutNowResponse) error {
+	return n.NetworkTransport.TimeoutNow(id, withID(id, to), req, resp)
+}
