@@ -46,7 +46,8 @@ func (l *Log) Append(b record.Batch) (AppendResult, error) {
 	if err := l.writeLocked(active, b, c); err != nil {
 		return result, err
 	}
-	l.afterAppend(b, c)
+	l.dir.appended(1, len(b))
+	l.afterAppend(c)
 	return result, nil
 }
 
@@ -104,36 +105,50 @@ func (s *segment) firstTimestampLocked() (int64, error) {
 
 // writeLocked writes the batch behind the segment's last and makes it visible.
 func (l *Log) writeLocked(s *segment, b record.Batch, c *Config) error {
-	pos := s.size.Load()
-	if pos == 0 && s.pinned == nil {
-		l.namesChanged() // the file may be made now
-	}
-	f, err := s.pinLocked(OpenCreate)
+	pos, err := l.putLocked(s, b)
 	if err != nil {
-		return l.writeFailed(err)
-	}
-	if _, err := f.WriteAt(b, pos); err != nil {
-		err = fmt.Errorf("write %s: %w", s.fileName(logKind), err)
-		if cut := f.Truncate(pos); cut != nil {
-			return l.fail(errors.Join(err, cut)) // the next batch would not follow the last whole one
-		}
-		return l.writeFailed(err)
+		return err
 	}
 	l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
 	l.mu.Lock()
 	s.observe(b)
-	s.size.Store(pos + int64(len(b)))
-	l.end.Store(b.NextOffset())
-	if !s.queued {
-		s.queued = true
-		l.unsynced = append(l.unsynced, s)
-	}
+	l.shownLocked(s, pos+int64(len(b)), b.NextOffset())
 	l.mu.Unlock()
 	s.indexLocked(b, pos, c.IndexInterval)
 	if s.offsets.tailFullLocked() {
 		return l.saveTailsLocked(s)
 	}
 	return nil
+}
+
+// putLocked writes bytes behind the segment's last, and gives where they begin. Nobody sees them yet.
+func (l *Log) putLocked(s *segment, p []byte) (pos int64, err error) {
+	pos = s.size.Load()
+	if pos == 0 && s.pinned == nil {
+		l.namesChanged() // the file may be made now
+	}
+	f, err := s.pinLocked(OpenCreate)
+	if err != nil {
+		return pos, l.writeFailed(err)
+	}
+	if _, err := f.WriteAt(p, pos); err != nil {
+		err = fmt.Errorf("write %s: %w", s.fileName(logKind), err)
+		if cut := f.Truncate(pos); cut != nil {
+			return pos, l.fail(errors.Join(err, cut)) // the next batch would not follow the last whole one
+		}
+		return pos, l.writeFailed(err)
+	}
+	return pos, nil
+}
+
+// shownLocked makes what was put visible, up to the given size of the segment and log end. mu is held too.
+func (l *Log) shownLocked(s *segment, size, end int64) {
+	s.size.Store(size)
+	l.end.Store(end)
+	if !s.queued {
+		s.queued = true
+		l.unsynced = append(l.unsynced, s)
+	}
 }
 
 // saveTailsLocked writes the indexes' entries to their files, without syncing those. The batch is
@@ -182,9 +197,8 @@ func isTooManyFiles(err error) bool {
 }
 
 // afterAppend asks for the syncs and checkpoints that the append makes due.
-func (l *Log) afterAppend(b record.Batch, c *Config) {
+func (l *Log) afterAppend(c *Config) {
 	l.markChanged()
-	l.dir.appended(len(b))
 	if c.FlushMessages > 0 && l.end.Load()-l.synced.Load() >= c.FlushMessages {
 		l.RequestSync()
 		return

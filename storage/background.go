@@ -46,8 +46,8 @@ func (b *background) kick() {
 }
 
 // appended counts bytes towards the next checkpoint.
-func (d *Dir) appended(bytes int) {
-	d.stats.appendedBatches.Add(1)
+func (d *Dir) appended(batches, bytes int) {
+	d.stats.appendedBatches.Add(int64(batches))
 	d.stats.appendedBytes.Add(int64(bytes))
 	b := d.background
 	if sum := b.bytes.Add(int64(bytes)); sum >= b.checkpointBytes && sum-int64(bytes) < b.checkpointBytes {

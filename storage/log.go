@@ -223,7 +223,9 @@ func (l *Log) AssignEpoch(epoch int32, start int64) error {
 		return err
 	}
 	l.epochs.assign(epoch, start)
-	l.markChanged()
+	if start < l.end.Load() { // else there is nothing to be saved before the next append
+		l.markChanged()
+	}
 	return nil
 }
 

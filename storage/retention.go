@@ -186,3 +186,31 @@ func (l *Log) SetStart(offset int64) error {
 	}
 	return l.dropLocked(list, n)
 }
+
+// RaiseStart raises the log start offset, durably from the next checkpoint on: a crash before that brings
+// back the one before. Segments that are wholly below it go with the next ApplyRetention. A lower offset
+// than the present one changes nothing; one above the log end is an OutOfRangeError.
+func (l *Log) RaiseStart(offset int64) error {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if _, err := l.listLocked(); err != nil {
+		return err
+	}
+	start, end := l.start.Load(), l.end.Load()
+	if offset > end {
+		return &OutOfRangeError{Offset: offset, Start: start, End: end}
+	}
+	if offset <= start {
+		return nil
+	}
+	l.syncing.Lock()
+	err := l.syncFolderLocked()
+	l.syncing.Unlock()
+	if err != nil {
+		return err
+	}
+	l.start.Store(offset)
+	l.epochs.truncateStart(offset)
+	l.markChanged()
+	return nil
+}

@@ -304,9 +304,13 @@ func (s *segment) rebuildIndexesLocked() error {
 
 // indexesFullLocked says whether the segment must not take one more batch.
 func (s *segment) indexesFullLocked(bytes int) bool {
-	offsets := max(bytes/offsetEntrySize, 1)
-	times := max(bytes/timeEntrySize-1, 1) // one is kept free for the segment's last entry
+	offsets, times := indexCapacity(bytes)
 	return s.offsets.count() >= offsets || s.times.count() >= times
+}
+
+// indexCapacity is how many entries the two indexes of a segment may have before it is full.
+func indexCapacity(bytes int) (offsets, times int) {
+	return max(bytes/offsetEntrySize, 1), max(bytes/timeEntrySize-1, 1) // one is kept free for the last entry
 }
 
 // segmentList is a log's segments by base offset, the active one last. It is never changed.

@@ -12,6 +12,8 @@ type Follower struct {
 	role atomic.Pointer[Role] // set with the slot held
 	over atomic.Bool          // the role has ended; set with the slot held
 
+	astray *FetchPosition // guarded by slot; from where a fetch was out of the leader's range
+
 	// Guarded by the replica's mu.
 	leaderHW int64 // the greatest that the leader has told in this epoch
 	readers  bool  // a consumer has read here since the last fetch
