@@ -149,7 +149,8 @@ func reasons(h *ClusterHealth, f *findings) (out []reason) {
 		out = append(out, reason{status, fmt.Sprintf(format, args...)})
 	}
 	if h.Controller < 0 {
-		say(healthUnavailable, "there is no controller: topics and leaders cannot be changed until a majority of the voters is up")
+		say(healthUnavailable, "there is no controller: topics and leaders cannot be changed until a majority of the voters "+
+			"is up")
 	}
 	if n := len(f.offline); n > 0 {
 		say(healthUnavailable, "%s no leader and can be neither read nor written until one of the replicas is back (%s)",
@@ -175,7 +176,7 @@ func reasons(h *ClusterHealth, f *findings) (out []reason) {
 			count(n, "partition would", "partitions would"), examples(f.atMin))
 	}
 	if n := len(f.underReplicated); n > 0 {
-		say(healthDegraded, "%s fewer replicas in sync than it should (%s)",
+		say(healthDegraded, "%s a replica that is not in sync (%s)",
 			count(n, "partition has", "partitions have"), examples(f.underReplicated))
 	}
 	return out
