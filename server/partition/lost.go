@@ -1,0 +1,18 @@
+package partition
+
+import (
+	"errors"
+
+	"millrace/storage"
+)
+
+// Damaged says whether err means that a log does not hold what was once synced to it, so that it is to be
+// fetched anew from another replica.
+func Damaged(err error) bool {
+	var read *DamageError
+	var found *storage.CorruptionError
+	return errors.As(err, &read) || errors.As(err, &found)
+}
+
+// Lost says whether err means that a log takes nothing any more until the node starts again.
+func Lost(err error) bool { return errors.Is(err, storage.ErrOffline) }
