@@ -251,16 +251,11 @@ func (c *cli) showTopic(raw json.RawMessage, asJSON, all bool) error {
 		return fmt.Errorf("the server's answer: %w", err)
 	}
 	fmt.Fprintf(c.out, "topic %s, id %s, %s\n\n", t.Name, t.ID, plural(len(t.Partitions), "partition"))
-	w := c.table("PARTITION\tLEADER\tEPOCH\tREPLICAS\tISR\tEARLIEST\tLATEST")
-	for _, p := range t.Partitions {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%s\t%s\n",
-			p.Partition, p.Leader, p.Epoch, ids(p.Replicas), ids(p.ISR), number(p.Earliest), number(p.Latest))
-	}
-	if err := w.Flush(); err != nil {
+	if err := c.showPartitions(&t); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out)
-	w = c.table("CONFIG\tVALUE\tSOURCE")
+	w := c.table("CONFIG\tVALUE\tSOURCE")
 	for _, k := range t.Configs {
 		if k.Default && !all {
 			continue
@@ -270,6 +265,23 @@ func (c *cli) showTopic(raw json.RawMessage, asJSON, all bool) error {
 			value = *k.Value
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", k.Name, value, k.Source)
+	}
+	return w.Flush()
+}
+
+// showPartitions prints a topic's partitions; those that are not whole say so.
+func (c *cli) showPartitions(t *topicDescription) error {
+	w := c.table("PARTITION\tLEADER\tEPOCH\tREPLICAS\tISR\tEARLIEST\tLATEST")
+	for _, p := range t.Partitions {
+		state := ""
+		switch {
+		case p.Leader < 0:
+			state = "\toffline"
+		case len(p.ISR) < len(p.Replicas):
+			state = "\tunder-replicated"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\t%s\t%s%s\n", p.Partition, orNone(p.Leader), p.Epoch, ids(p.Replicas),
+			ids(p.ISR), number(p.Earliest), number(p.Latest), state)
 	}
 	return w.Flush()
 }

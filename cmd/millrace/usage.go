@@ -52,6 +52,8 @@ func argumentFault(cmd *cobra.Command, args []string) string {
 		return fmt.Sprintf("%s takes no argument, but %q came", cmd.CommandPath(), args[0])
 	case len(args) == 0:
 		return fmt.Sprintf("%s wants %s, but no argument came", cmd.CommandPath(), want)
+	case len(args) < len(strings.Fields(want)):
+		return fmt.Sprintf("%s wants %s, but only %q came", cmd.CommandPath(), want, args)
 	default:
 		return fmt.Sprintf("%s wants %s alone, but %d arguments came: %q", cmd.CommandPath(), want, len(args), args)
 	}
