@@ -289,6 +289,7 @@ func TestOneBrokerIsLeftAlone(t *testing.T) {
 		r := newRefusing()
 		c := started(t, 1, controller.Config{Probe: r.probe})
 		c.mustCreate(t, newTopic("t", 3, 1))
+		synctest.Wait()
 		before, proposals := c.quorum.looks.Load(), c.quorum.proposals.Load()
 		time.Sleep(time.Hour)
 		require.LessOrEqual(t, c.quorum.looks.Load()-before, int64(3601))
