@@ -138,8 +138,18 @@ func (c *Controller) checkSession(ctx context.Context, old *metadata.Broker, r R
 	p := paceOf(c.machine.Image())
 	c.mu.Lock()
 	live := c.live.live(old, c.config.NodeID, p, time.Now())
+	probing := live && c.freeProbes() > 0
+	if probing {
+		c.probes++
+	}
 	c.mu.Unlock()
-	if !live || c.config.Probe != nil && c.refuses(ctx, old) {
+	gone := probing && c.refuses(ctx, old)
+	if probing {
+		c.mu.Lock()
+		c.probes--
+		c.mu.Unlock()
+	}
+	if !live || gone {
 		return metadata.Item{}
 	}
 	return refuse(kerr.DuplicateBrokerRegistration,
