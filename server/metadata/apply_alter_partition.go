@@ -16,9 +16,8 @@ func (c *AlterPartition) apply(e *editor) Result {
 }
 
 func (e *editor) alterPartition(c *AlterPartition, a *AlteredPartition) Item {
-	if e.next.BrokerEpoch(c.BrokerID) != c.BrokerEpoch {
-		return refuse(kerr.StaleBrokerEpoch, "broker %d has epoch %d, not %d: it registered again",
-			c.BrokerID, e.next.BrokerEpoch(c.BrokerID), c.BrokerEpoch)
+	if item := e.checkBrokerEpoch(c.BrokerID, c.BrokerEpoch); item.Code != 0 {
+		return Item{Code: kerr.StaleBrokerEpoch.Code, Message: item.Message}
 	}
 	t := e.topics.getID(a.TopicID)
 	switch {

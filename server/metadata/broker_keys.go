@@ -162,10 +162,12 @@ func brokerCleanerKeys() []ConfigKey {
 
 func brokerReplicationKeys() []ConfigKey {
 	return []ConfigKey{{
-		Name: "follower.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide, Acts: true,
+		Name: "follower.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0),
+		Update: ClusterWide, Acts: true,
 		Doc: "Bytes a second that a broker's throttled replicas may fetch, all together.",
 	}, {
-		Name: "leader.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0), Update: ClusterWide, Acts: true,
+		Name: "leader.replication.throttled.rate", Type: longType, Default: maxLong, check: atLeast(0),
+		Update: ClusterWide, Acts: true,
 		Doc: "Bytes a second that a broker may send to throttled replicas, all together.",
 	}, {
 		Name: "replica.fetch.backoff.ms", Type: intType, Default: "1000", check: atLeast(0), Acts: true,

@@ -31,7 +31,7 @@ func (e *editor) settled(t *Topic, i int, p Partition, how election) Partition {
 	p.ISR = e.serving(&p)
 	completeReassignment(&p)
 	enough := min(e.next.rules(t.Configs).minISR, len(p.Replicas))
-	settleELR(was, &p, enough, how.lost)
+	settleELR(was, &p, how.lost)
 	e.elect(t, &p, how)
 	completeReassignment(&p)
 	if len(p.ISR) >= min(enough, len(p.Replicas)) {
@@ -71,13 +71,9 @@ func completeReassignment(p *Partition) {
 	p.Adding, p.Removing = nil, nil
 }
 
-// settleELR works out the eligible leader replicas. With an ISR of fewer than enough the high watermark
-// does not move, so whoever leaves the ISR then still has everything below it.
-func settleELR(was, p *Partition, enough int, lost []int32) {
-	if len(p.ISR) >= enough {
-		p.ELR, p.LastKnownELR = nil, nil
-		return
-	}
+// settleELR works out the eligible leader replicas of an ISR that is too short: the high watermark does
+// not move then, so whoever leaves the ISR still has everything below it.
+func settleELR(was, p *Partition, lost []int32) {
 	had := func(id int32) bool { return slices.Contains(was.ELR, id) || slices.Contains(was.ISR, id) }
 	p.ELR = only(p.Replicas, func(id int32) bool {
 		return had(id) && !slices.Contains(p.ISR, id) && !slices.Contains(lost, id)
@@ -107,6 +103,7 @@ func (e *editor) elect(t *Topic, p *Partition, how election) {
 	case !slices.Contains(p.ISR, id):
 		p.ISR = []int32{id}
 		p.ELR = without(p.ELR, p.ISR)
+		p.LastKnownELR = without(without(p.LastKnownELR, p.ISR), p.ELR)
 	}
 }
 

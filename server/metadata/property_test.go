@@ -12,12 +12,14 @@ import (
 )
 
 // drawCommand makes a random command, good or bad, on few names so that commands meet.
-func drawCommand(t *rapid.T, serial int) metadata.Command {
+func drawCommand(t *rapid.T, image *metadata.Image, serial int) metadata.Command {
 	name := rapid.SampledFrom([]string{"a", "b.c", "b_c", "d", "e.f_g", "..", "__consumer_offsets"})
 	broker := rapid.Int32Range(0, 3)
 	lists := rapid.SliceOfN(rapid.SliceOfN(broker, 0, 3), 0, 3)
 	limits := metadata.Limits{Topics: 4, Partitions: 9, TopicPartitions: 4}
-	switch rapid.IntRange(0, 5).Draw(t, "command") {
+	switch rapid.IntRange(0, 6).Draw(t, "command") {
+	case 6:
+		return drawClusterCommand(t, image, serial)
 	case 0:
 		return &metadata.RegisterBroker{
 			NewClusterID: "c", ID: broker.Draw(t, "id"), Incarnation: metadata.UUID{rapid.Byte().Draw(t, "run")},
@@ -95,7 +97,7 @@ func TestCommandSequences(t *testing.T) {
 		var past []moment
 		for i := range rapid.IntRange(1, 20).Draw(r, "commands") {
 			past = append(past, moment{a.Image(), draw(a.Image())})
-			entry, err := metadata.Encode(drawCommand(r, i))
+			entry, err := metadata.Encode(drawCommand(r, a.Image(), i))
 			require.NoError(t, err)
 			answerA, err := a.Apply(uint64(i+1), entry)
 			require.NoError(t, err)
@@ -103,7 +105,8 @@ func TestCommandSequences(t *testing.T) {
 			require.NoError(t, err)
 			requireSameAnswer(t, answerA, answerB)
 			require.Equal(t, a.Image().Hash(), b.Image().Hash())
-			require.Equal(t, answerA.Changed || draw(a.Image()) != past[i].drawn, answerA.Changed, "an unnoticed change")
+			require.Equal(t, answerA.Changed || stateText(t, a.Image()) != stateText(t, past[i].image), answerA.Changed,
+				"an unnoticed change")
 			requireSound(t, a.Image())
 
 			var snapshot bytes.Buffer
@@ -129,6 +132,7 @@ func requireSameAnswer(t *testing.T, a, b metadata.Result) {
 	for i := range a.Items {
 		require.Equal(t, a.Items[i].Code, b.Items[i].Code)
 		require.Equal(t, a.Items[i].Message, b.Items[i].Message)
+		require.Equal(t, a.Items[i].Partition, b.Items[i].Partition)
 		require.Equal(t, a.Items[i].Code != 0, a.Items[i].Message != "", "a refusal says why")
 	}
 }
@@ -151,10 +155,8 @@ func requireSound(t *testing.T, m *metadata.Image) {
 		require.NotNil(t, topic.Settings)
 		require.NoError(t, metadata.ValidateTopicName(topic.Name))
 		require.NotEmpty(t, topic.Partitions)
-		for _, p := range topic.Partitions {
-			require.Subset(t, p.Replicas, p.ISR)
-			require.Contains(t, p.ISR, p.Leader)
-			require.Len(t, p.Replicas, topic.ReplicationFactor())
+		for i := range topic.Partitions {
+			requireSoundPartition(t, m, &topic.Partitions[i])
 		}
 		topics++
 		partitions += len(topic.Partitions)
@@ -174,6 +176,18 @@ func FuzzDecode(f *testing.F) {
 		&metadata.AlterConfigs{Resources: []metadata.AlterResource{{Type: 2, Name: "have", Operations: []metadata.AlterKey{
 			{Name: "cleanup.policy", Op: metadata.OpAppend, Value: new("compact"), Base: "delete"},
 		}}}},
+		&metadata.RegisterBroker{
+			ID: 2, Incarnation: metadata.UUID{1}, Fenced: true, Intact: true, DataEpoch: 5, Defaults: metadata.Defaults{MinISR: 2},
+		},
+		&metadata.ChangeBrokers{Changes: []metadata.BrokerChange{{ID: 1, Epoch: 1, State: metadata.BrokerShuttingDown}}},
+		&metadata.UnregisterBroker{ID: 1},
+		&metadata.AlterPartition{BrokerID: 1, BrokerEpoch: 1, Partitions: []metadata.AlteredPartition{
+			{TopicID: metadata.UUID{9}, ISR: []metadata.ISRMember{{ID: 1, Epoch: 1}}, Recovering: true}, {Resign: true},
+		}},
+		&metadata.ElectLeaders{Unclean: true, Partitions: []metadata.PartitionRef{{Topic: "have"}}},
+		&metadata.AlterReassignments{AllowRFChange: true, Partitions: []metadata.Reassignment{
+			{Topic: "have", Replicas: []int32{1}}, {Topic: "have", Replicas: []int32{}}, {Topic: "have"},
+		}},
 		&metadata.AllocateProducerIDs{BrokerID: 1, BrokerEpoch: 1, Count: 5},
 	} {
 		entry, err := metadata.Encode(seed)

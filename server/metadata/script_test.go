@@ -18,12 +18,17 @@ import (
 // TestScripts runs the scripts of testdata/image against a machine of node 1. Each directive applies one
 // command and prints its answer; "image" draws the state:
 //
-//	register id=1 run=1 [rack=r] [cluster=c] [previous=epoch]
+//	register id=1 run=1 [rack=r] [cluster=c] [previous=epoch] [fenced] [intact] [data=epoch] [min-isr=N] [unclean]
 //	create-topics      a line for each topic: NAME replicas of each partition, then key=value ...
 //	delete-topics      a line for each: NAME, or id=N for the N-th topic that was created
 //	create-partitions  a line for each: NAME count=N replicas of each new partition
-//	alter-configs      a line for each: topic NAME or broker ID, then +set=v, ~delete, +=..., -=...
+//	alter-configs      a line for each: topic NAME or broker ID, then key=v, ~key to delete, key+=..., key-=...
 //	producer-ids broker=1 epoch=1 count=10
+//	change-brokers     a line for each: ID active, fenced or shutting_down, then [epoch=N] if not the present one
+//	unregister id=1
+//	alter-partition broker=1 [epoch=N]  a line for each: TOPIC-PARTITION [epoch=L.P] isr=1,2@9 [recovering], or resign
+//	elect [unclean]    a line for each: TOPIC-PARTITION
+//	reassign [rf-change]  a line for each: TOPIC-PARTITION replicas, or cancel
 //	limits topics=N partitions=N per-topic=N
 //	raw                the input is the log entry
 //	snapshot           prints the snapshot and goes on from it
@@ -81,7 +86,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "count", &ids.Count)
 		c = ids
 	default:
-		d.Fatalf(t, "no directive %s", d.Cmd)
+		if c = s.clusterCommand(t, d); c == nil {
+			d.Fatalf(t, "no directive %s", d.Cmd)
+		}
 	}
 	return s.apply(t, c)
 }
@@ -99,6 +106,8 @@ func (s *script) apply(t *testing.T, c metadata.Command) string {
 		switch {
 		case item.Code != 0:
 			fmt.Fprintf(&b, "%s: %s\n", kerr.TypedErrorForCode(item.Code).Message, item.Message)
+		case item.Partition != nil:
+			fmt.Fprintf(&b, "ok %s\n", drawPartition(item.Partition))
 		case item.Topic != nil:
 			fmt.Fprintf(&b, "ok %s, %d partitions\n", item.Topic.Name, len(item.Topic.Partitions))
 		default:
@@ -138,6 +147,9 @@ func register(t *testing.T, d *datadriven.TestData) metadata.Command {
 	d.MaybeScanArgs(t, "rack", &c.Rack)
 	d.MaybeScanArgs(t, "cluster", &c.ClusterID)
 	d.MaybeScanArgs(t, "previous", &c.PreviousEpoch)
+	d.MaybeScanArgs(t, "data", &c.DataEpoch)
+	d.MaybeScanArgs(t, "min-isr", &c.Defaults.MinISR)
+	c.Fenced, c.Intact, c.Defaults.UncleanElection = d.HasArg("fenced"), d.HasArg("intact"), d.HasArg("unclean")
 	c.Incarnation = metadata.UUID{byte(run)}
 	return c
 }
@@ -250,7 +262,7 @@ func draw(m *metadata.Image) string {
 	fmt.Fprintf(&b, "cluster %q, next producer id %d, %d topics, %d partitions\n",
 		m.ClusterID, m.NextProducerID, m.TopicCount(), m.PartitionCount())
 	for _, broker := range m.Brokers() {
-		fmt.Fprintf(&b, "broker %d epoch %d rack %q%s\n", broker.ID, broker.Epoch, broker.Rack,
+		fmt.Fprintf(&b, "broker %d epoch %d rack %q%s%s\n", broker.ID, broker.Epoch, broker.Rack, drawState(broker),
 			drawOverrides(m.BrokerOverrides(fmt.Sprint(broker.ID))))
 	}
 	if all := m.BrokerOverrides(""); len(all) > 0 {
@@ -259,8 +271,7 @@ func draw(m *metadata.Image) string {
 	for t := range m.Topics() {
 		fmt.Fprintf(&b, "topic %s %s%s\n", t.Name, metadata.UUID(t.ID), drawOverrides(t.Configs))
 		for i, p := range t.Partitions {
-			fmt.Fprintf(&b, "  %d: leader %d epoch %d.%d replicas %v isr %v\n",
-				i, p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.Replicas, p.ISR)
+			fmt.Fprintf(&b, "  %d: %s\n", i, drawPartition(&p))
 		}
 	}
 	return b.String()
