@@ -82,6 +82,21 @@ var particulars = []struct {
 
 	{op: "listErrors", what: "an unknown name", params: by{"name": "NO_SUCH_ERROR"}, status: 404},
 
+	{op: "addMember", what: "no URL", body: `{"id":4,"url":"h4:8082"}`, status: 400},
+	{op: "addMember", what: "a path in the URL", body: `{"id":4,"url":"http://h4:8082/v1"}`, status: 400},
+	{op: "drainBroker", what: "no such broker", params: by{"broker_id": "9"}, status: 404},
+	{op: "startReassignments", what: "no such broker", status: 400,
+		body: `{"reassignments":[{"topic":"orders","partition":0,"replicas":[9]}]}`},
+	{op: "startReassignments", what: "a broker twice", status: 400,
+		body: `{"reassignments":[{"topic":"orders","partition":0,"replicas":[1,1]}]}`},
+	{op: "startReassignments", what: "a partition twice", status: 400,
+		body: `{"reassignments":[{"topic":"orders","partition":0,"replicas":[1]},` +
+			`{"topic":"orders","partition":0,"replicas":[1]}]}`},
+	{op: "startReassignments", what: "no such partition", status: 404,
+		body: `{"reassignments":[{"topic":"orders","partition":7,"replicas":[1]}]}`},
+	{op: "electLeaders", what: "an unclean election everywhere", body: `{"unclean":true}`, status: 400},
+	{op: "electLeaders", what: "no such topic", status: 404, body: `{"partitions":[{"topic":"nobody","partition":0}]}`},
+
 	{op: "createKafkaTopic", what: "there already", body: `{"topic_name":"orders"}`, status: 400},
 	{op: "createKafkaTopic", what: "an illegal name", body: `{"topic_name":".."}`},
 	{op: "createKafkaTopic", what: "no such broker", status: 400,
@@ -131,6 +146,8 @@ var leniencies = []struct{ op, what, why string }{
 	{"produceRecords", "timestamp is no string: 7", "a time may be milliseconds since 1970, which OpenAPI 3.0 says badly"},
 	{"produceRecords", "offset is ", "what was read can be posted back, and how it was read is passed over"},
 	{"produceRecords", "decode_error is ", "what was read can be posted back, and how it was read is passed over"},
+	{"listKafkaTopicReassignments", "topic_name=nobody",
+		"the REST Proxy lists no reassignments of a topic that does not exist"},
 	{"produceKafkaRecords", "cluster_id=another", "the REST Proxy does not compare the cluster id when it produces"},
 }
 
@@ -139,4 +156,19 @@ var unmet = by{
 	"getRoot 503":        "needs a cluster that does not answer",
 	"produceRecords 504": "needs a cluster that does not answer",
 	"getReadiness 503":   "needs a node that is not ready",
+
+	"addMember 201":            "needs a cluster of several nodes",
+	"addMember 503":            "needs a quorum without a leader",
+	"listMembers 503":          "needs a quorum that cannot tell",
+	"removeMember 204":         "needs a cluster of several nodes",
+	"removeMember 503":         "needs a quorum without a leader",
+	"promoteMember 204":        "needs a cluster of several nodes",
+	"promoteMember 503":        "needs a quorum without a leader",
+	"demoteMember 204":         "needs a cluster of several nodes",
+	"demoteMember 503":         "needs a quorum without a leader",
+	"transferLeadership 204":   "needs a cluster of several nodes",
+	"transferLeadership 503":   "needs a quorum without a leader",
+	"decommissionBroker 204":   "needs a cluster of several nodes",
+	"drainBroker 202":          "needs a cluster of several nodes",
+	"getKafkaReassignment 200": "needs a cluster of several nodes",
 }

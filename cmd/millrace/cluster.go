@@ -334,11 +334,12 @@ func newClusterAdd(c *cli) *cobra.Command {
 	var voter bool
 	cmd := &cobra.Command{
 		Use:   "add ID=URL",
-		Short: "Add a node, or tell a node's new address",
-		Long: `Add a node, or tell a node's new address.
+		Short: "Add a node to the quorum, or tell a node's new address",
+		Long: `Add a node to the metadata quorum, or tell a node's new address.
 
-Start the new node without --voters, with the cluster's secret and a --node-id of its own: it waits until it is added.
-It then takes part as a broker. --voter gives it a vote too; keep the number of voters at 3 or 5.`,
+A node that is started with the cluster's --voters and secret and a --node-id of its own adds itself, as a broker without
+a vote. This is for a node whose address has changed, or for one that is to vote at once: --voter gives it a vote. Keep
+the number of voters at 3 or 5.`,
 		Example: `  millrace cluster add 4=http://h4:8082
   millrace cluster add 4=http://h4:8082 --voter`,
 		Args: cobra.ExactArgs(1),
