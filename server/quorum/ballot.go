@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"sync"
 
 	"millrace/storage"
@@ -12,13 +12,15 @@ import (
 
 // ballot is what a voter must not forget: the newest term it knows, and whom it voted for in which term.
 //
-//	 0               8       12      16              24              32      34
-//	+---------------+-------+-------+---------------+---------------+-------+-----------
-//	| "MRAFTVOT"    | u32=1 | u32   | u64           | u64           | u16   | candidate
-//	| magic         |version| crc   | term          | vote's term   | length|
-//	+---------------+-------+-------+---------------+---------------+-------+-----------
+//	 0               8       12      16              24              32              40      42
+//	+---------------+-------+-------+---------------+---------------+---------------+-------+-----------
+//	| "MRAFTVOT"    | u32=1 | u32   | u64           | u64           | u64           | u16   | candidate
+//	| magic         |version| crc   | number        | term          | vote's term   | length|
+//	+---------------+-------+-------+---------------+---------------+---------------+-------+-----------
 //
-// crc is CRC-32C of all the rest. The file is metadata/vote; it is replaced as a whole.
+// crc is CRC-32C of all the rest. The file is metadata/vote. It holds four copies, one every 4096 bytes, with zeros
+// between. The first change, number 1, goes into the first two, the next one into the last two, and so on: a torn write
+// leaves those of the change before, and damage to one copy leaves another one as new.
 type ballot struct {
 	term      uint64
 	voteTerm  uint64
@@ -28,35 +30,66 @@ type ballot struct {
 const (
 	ballotMagic   = "MRAFTVOT"
 	ballotVersion = 1
-	ballotHeader  = 34
-	maxCandidate  = 1<<16 - 1
+	ballotHeader  = 42
+	ballotCopy    = 4096 // no less than what a disk writes at once
+	ballotCopies  = 4
+	maxCandidate  = ballotCopy - ballotHeader
 )
 
-func (v ballot) encode() []byte {
-	b := append([]byte(nil), ballotMagic...)
+// encode gives a copy with the zeros behind it.
+func (v ballot) encode(number uint64) []byte {
+	b := append(make([]byte, 0, ballotCopy), ballotMagic...)
 	b = binary.BigEndian.AppendUint32(b, ballotVersion)
 	b = binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint64(b, number)
 	b = binary.BigEndian.AppendUint64(b, v.term)
 	b = binary.BigEndian.AppendUint64(b, v.voteTerm)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(v.candidate)))
 	b = append(b, v.candidate...)
 	binary.BigEndian.PutUint32(b[12:], checksum(b, 12))
-	return b
+	return b[:ballotCopy]
 }
 
-func decodeBallot(b []byte) (ballot, error) {
-	if len(b) < ballotHeader || string(b[:8]) != ballotMagic || binary.BigEndian.Uint32(b[12:]) != checksum(b, 12) {
-		return ballot{}, errDamaged
+// decodeBallot reads one copy.
+func decodeBallot(b []byte) (v ballot, number uint64, err error) {
+	if len(b) < ballotHeader || string(b[:8]) != ballotMagic {
+		return ballot{}, 0, errDamaged
+	}
+	length := int(binary.BigEndian.Uint16(b[40:]))
+	if length > maxCandidate || length > len(b)-ballotHeader {
+		return ballot{}, 0, errDamaged
+	}
+	b = b[:ballotHeader+length]
+	if binary.BigEndian.Uint32(b[12:]) != checksum(b, 12) {
+		return ballot{}, 0, errDamaged
 	}
 	if v := binary.BigEndian.Uint32(b[8:]); v != ballotVersion {
-		return ballot{}, fmt.Errorf("version %d is unknown here, it is newer than this program", v)
+		return ballot{}, 0, fmt.Errorf("version %d is unknown here, it is newer than this program", v)
 	}
-	if int(binary.BigEndian.Uint16(b[32:])) != len(b)-ballotHeader {
-		return ballot{}, errDamaged
+	v = ballot{
+		term: binary.BigEndian.Uint64(b[24:]), voteTerm: binary.BigEndian.Uint64(b[32:]), candidate: string(b[ballotHeader:]),
 	}
-	return ballot{
-		term: binary.BigEndian.Uint64(b[16:]), voteTerm: binary.BigEndian.Uint64(b[24:]), candidate: string(b[ballotHeader:]),
-	}, nil
+	return v, binary.BigEndian.Uint64(b[16:]), nil
+}
+
+// decodeBallots gives the newest of the copies in a file. Number 0 stands for a file in which nothing was ever written
+// to its end.
+func decodeBallots(b []byte) (newest ballot, number uint64, err error) {
+	found := false
+	for i := range ballotCopies {
+		at := min(len(b), i*ballotCopy)
+		v, n, err := decodeBallot(b[at:min(len(b), at+ballotCopy)])
+		switch {
+		case err == nil && (!found || n > number):
+			newest, number, found = v, n, true
+		case err != nil && !errors.Is(err, errDamaged):
+			return ballot{}, 0, err
+		}
+	}
+	if !found && !zero(b[min(len(b), ballotCopies/2*ballotCopy):]) {
+		return ballot{}, 0, errDamaged
+	}
+	return newest, number, nil
 }
 
 // The keys under which raft keeps its term and vote.
@@ -68,52 +101,44 @@ const (
 
 // ballotFile is raft's stable store.
 type ballotFile struct {
-	fs   storage.FS
-	dir  string
-	name string
+	file storage.File
 	io   ioLock // held by who writes the file
 
 	mu     sync.Mutex // never held across I/O
 	now    ballot     // guarded by mu
 	stored ballot     // guarded by mu, changed under io too; what the disk has
-	exists bool       // guarded by mu; there is a file
+	number uint64     // guarded by mu, changed under io too; of changes so far
 }
 
 func openBallotFile(fsys storage.FS, dir string) (*ballotFile, error) {
-	f := &ballotFile{fs: fsys, dir: dir, name: dir + "/vote", io: newIOLock()}
-	b, err := readFile(fsys, f.name, ballotHeader+maxCandidate)
-	if errors.Is(err, fs.ErrNotExist) {
-		return f, nil
+	name := dir + "/vote"
+	file, err := fsys.Open(name, storage.OpenWrite|storage.OpenCreate)
+	if err != nil {
+		return nil, err
 	}
+	f := &ballotFile{file: file, io: newIOLock()}
+	err = f.load()
 	if err == nil {
-		f.stored, err = decodeBallot(b)
+		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.name, err)
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), file.Close())
 	}
-	f.now, f.exists = f.stored, true
 	return f, nil
 }
 
-// readFile reads a file of at most so many bytes.
-func readFile(fsys storage.FS, name string, limit int64) ([]byte, error) {
-	f, err := fsys.Open(name, 0)
-	if err != nil {
-		return nil, err
+// load reads the file. A process that was killed before a sync leaves what can be read and yet be lost, so it is synced.
+func (f *ballotFile) load() error {
+	var b [ballotCopies * ballotCopy]byte
+	n, err := f.file.ReadAt(b[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
+	if f.stored, f.number, err = decodeBallots(b[:n]); err != nil {
+		return err
 	}
-	if size > limit {
-		return nil, fmt.Errorf("%w: %d bytes are too many", errDamaged, size)
-	}
-	b := make([]byte, size)
-	if n, err := f.ReadAt(b, 0); int64(n) < size {
-		return nil, err
-	}
-	return b, nil
+	f.now = f.stored
+	return f.file.Sync()
 }
 
 // Get implements raft.StableStore.
@@ -179,44 +204,31 @@ func (f *ballotFile) save() error {
 	f.io.Lock()
 	defer f.io.Unlock()
 	f.mu.Lock()
-	v, same := f.now, f.now == f.stored
+	v, same, number := f.now, f.now == f.stored, f.number+1
 	f.mu.Unlock()
 	if same {
 		return nil
 	}
-	if err := replaceFile(f.fs, f.dir, f.name, v.encode()); err != nil {
+	at := int64(1-number%2) * ballotCopies / 2 * ballotCopy
+	copies := v.encode(number)
+	if _, err := f.file.WriteAt(append(copies, copies...), at); err != nil {
+		return err
+	}
+	if err := f.file.Sync(); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stored, f.exists = v, true
+	f.stored, f.number = v, number
 	return nil
 }
 
-// isThere reports whether the file exists.
+// isThere reports whether anything was ever kept.
 func (f *ballotFile) isThere() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.exists
+	return f.number > 0
 }
 
-// temporarySuffix ends the names of files that are being written.
-const temporarySuffix = ".tmp"
-
-// replaceFile gives a file in dir new content, which is then there for good: a crash leaves the old or the new one.
-func replaceFile(fsys storage.FS, dir, name string, b []byte) error {
-	f, err := fsys.Open(name+temporarySuffix, storage.OpenWrite|storage.OpenCreate|storage.OpenTruncate)
-	if err != nil {
-		return err
-	}
-	if _, err = f.WriteAt(b, 0); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err = fsys.Rename(name+temporarySuffix, name); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
-}
+// Close implements io.Closer.
+func (f *ballotFile) Close() error { return f.file.Close() }

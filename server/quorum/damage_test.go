@@ -48,8 +48,18 @@ func TestLostEntriesAreNoticed(t *testing.T) {
 		{"the log is gone", gone("metadata/log"), "lost entries"},
 		{"log and mark are gone", gone("metadata/log", mark), "lost entries"},
 		{"the vote is gone", gone(vote), "lost entries"},
-		{"the vote is empty", cut(vote, 0), "damaged"},
-		{"the vote is rubbish", flip(vote, 20), "damaged"},
+		{"the vote is empty", cut(vote, 0), "lost entries"},
+		{"a copy of the vote is damaged", flip(vote, 20), ""},
+		{"another copy of the vote is damaged", flip(vote, 4096+20), ""},
+		{"the vote before the last is damaged", func(t *testing.T, d *storagetest.FS) {
+			flip(vote, 2*4096+20)(t, d)
+			flip(vote, 3*4096+20)(t, d)
+		}, ""},
+		{"the vote is damaged", func(t *testing.T, d *storagetest.FS) {
+			for i := range int64(4) {
+				flip(vote, i*4096+20)(t, d)
+			}
+		}, "vote: damaged"},
 		{"the mark is damaged", flip(mark, 7), ""},
 		{"the mark is gone", gone(mark), ""},
 		{"the mark is empty", cut(mark, 0), ""},

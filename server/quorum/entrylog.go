@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strconv"
@@ -61,6 +62,8 @@ const (
 	maxSegmentBytes = 256 << 20
 	// maxKeptBuffer bounds the memory that is kept from one write to the next.
 	maxKeptBuffer = 1 << 20
+	// readChunk is how much is read at once at the start.
+	readChunk = 256 << 10
 )
 
 func openEntryLog(fsys storage.FS, dir string, segmentBytes int, logger hclog.Logger) (_ *entryLog, err error) {
@@ -136,11 +139,30 @@ func (s *segment) scan() (scanned, error) {
 	if size > maxSegmentBytes {
 		return scanned{}, fmt.Errorf("%w: %d bytes are too many", errDamaged, size)
 	}
-	b := make([]byte, size)
-	if n, err := s.file.ReadAt(b, 0); int64(n) < size {
+	b, err := readUpToZeros(s.file, size)
+	if err != nil {
 		return scanned{}, err
 	}
 	return scanSegment(b, s.base)
+}
+
+// readUpToZeros reads a file of that size but for most of the zeros at its end.
+func readUpToZeros(f io.ReaderAt, size int64) (all []byte, err error) {
+	zeros := 0
+	chunk := make([]byte, min(size, readChunk))
+	for at := int64(0); at < size; at += int64(len(chunk)) {
+		chunk = chunk[:min(int64(len(chunk)), size-at)]
+		if n, err := f.ReadAt(chunk, at); n < len(chunk) {
+			return nil, err
+		}
+		if zero(chunk) {
+			zeros += len(chunk)
+			continue
+		}
+		all = append(append(all, make([]byte, zeros)...), chunk...)
+		zeros = 0
+	}
+	return all, nil
 }
 
 // cut takes everything from end on out of a file, and the torn rest of a write with it.

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -26,7 +27,7 @@ func entryOf(index, term uint64) *raft.Log {
 }
 
 func openTestLog(disk *storagetest.FS) (*entryLog, error) {
-	if err := makeFolders(disk); err != nil {
+	if err := errors.Join(makeFolders(disk), disk.SyncDir(folder)); err != nil {
 		return nil, err
 	}
 	return openEntryLog(disk, logFolder, 2000, newLogger(nil))

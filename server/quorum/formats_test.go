@@ -2,9 +2,9 @@ package quorum
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,17 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// updateGolden has the golden files written anew.
-func updateGolden() bool {
-	f := flag.Lookup("update")
-	return f != nil && f.Value.String() == "true" || os.Getenv("UPDATE_GOLDEN") != ""
-}
-
-// golden compares bytes with those that a version once wrote.
+// golden compares bytes with those that a version once wrote. UPDATE_GOLDEN=1 in the environment writes new ones.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	name = filepath.Join("testdata", name)
-	if updateGolden() {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
 		require.NoError(t, os.WriteFile(name, got, 0o644))
 	}
@@ -63,10 +57,39 @@ func TestSegmentFormat(t *testing.T) {
 
 func TestBallotFormat(t *testing.T) {
 	v := ballot{term: 9, voteTerm: 8, candidate: "http://a:8082"}
-	golden(t, "vote.v1", v.encode())
-	got, err := decodeBallot(v.encode())
+	golden(t, "vote.v1", bytes.TrimRight(v.encode(3), "\x00"))
+	got, number, err := decodeBallot(v.encode(3))
 	require.NoError(t, err)
 	require.Equal(t, v, got)
+	require.EqualValues(t, 3, number)
+}
+
+func TestOneCopyOfTheVoteIsEnough(t *testing.T) {
+	older, old, now := ballot{term: 1}.encode(1), ballot{term: 1}.encode(2), ballot{term: 2}.encode(3)
+	bad := bytes.Clone(now)
+	bad[20] ^= 1
+	cases := []struct {
+		name  string
+		bytes []byte
+		term  uint64
+		err   error
+	}{
+		{"whole", slices.Concat(now, now, old, old), 2, nil},
+		{"a copy rots", slices.Concat(bad, now, old, old), 2, nil},
+		{"the other copy rots", slices.Concat(now, bad, old, old), 2, nil},
+		{"torn", slices.Concat(now, older, old, old), 2, nil},
+		{"torn early", slices.Concat(bad, older, old, old), 1, nil},
+		{"only the first change", slices.Concat(now, now), 2, nil},
+		{"cut short", now[:60], 2, nil},
+		{"all rot", slices.Concat(bad, bad, bad, bad), 0, errDamaged},
+		{"nothing", nil, 0, nil},
+		{"the first ever is torn", bad, 0, nil},
+	}
+	for _, tc := range cases {
+		got, _, err := decodeBallots(tc.bytes)
+		require.ErrorIs(t, err, tc.err, tc.name)
+		require.Equal(t, tc.term, got.term, tc.name)
+	}
 }
 
 func someSnapshot(t testing.TB) []byte {
@@ -102,7 +125,7 @@ func TestLaterVersionsAreNamed(t *testing.T) {
 		return b
 	}
 	require.ErrorContains(t, checkSegmentHeader(later(appendSegmentHeader(nil, 1)), 1), "version 9")
-	_, err := decodeBallot(later(ballot{}.encode()))
+	_, _, err := decodeBallot(later(ballot{}.encode(1)[:ballotHeader]))
 	require.ErrorContains(t, err, "version 9")
 	i, err := decodeSnapshotInfo(someSnapshot(t), int64(len(someSnapshot(t))))
 	require.NoError(t, err)
@@ -112,13 +135,19 @@ func TestLaterVersionsAreNamed(t *testing.T) {
 }
 
 func FuzzBallot(f *testing.F) {
-	f.Add(ballot{term: 9, voteTerm: 8, candidate: "http://a:8082"}.encode())
+	v := ballot{term: 9, voteTerm: 8, candidate: "http://a:8082"}
+	f.Add(slices.Concat(v.encode(1), v.encode(1), v.encode(2), v.encode(2)))
+	f.Add(v.encode(1)[:60])
 	f.Add([]byte(ballotMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		v, err := decodeBallot(b)
-		if err == nil {
-			require.Equal(t, b, v.encode())
+		v, number, err := decodeBallots(b)
+		if err != nil || number == 0 {
+			return
 		}
+		again, same, err := decodeBallot(v.encode(number))
+		require.NoError(t, err)
+		require.Equal(t, v, again)
+		require.Equal(t, number, same)
 	})
 }
 

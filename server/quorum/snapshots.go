@@ -36,6 +36,8 @@ const (
 	snapshotHeader  = 40
 	snapshotSuffix  = ".snapshot"
 	damagedSuffix   = ".damaged"
+	// temporarySuffix ends the name of a snapshot that is being written.
+	temporarySuffix = ".tmp"
 	// maxAboutBytes bounds the JSON of a snapshot's header.
 	maxAboutBytes = 1 << 20
 	// keptSnapshots is how many snapshots are kept: a second one in case the newest is damaged.

@@ -55,21 +55,40 @@ func openStores(fsys storage.FS, segmentBytes int, logger hclog.Logger) (*stores
 		return nil, err
 	}
 	s := new(stores)
-	var err error
-	if s.ballot, err = openBallotFile(fsys, folder); err != nil {
-		return nil, err
-	}
-	if s.snapshots, err = openSnapshots(fsys, snapshotsFolder, logger); err != nil {
-		return nil, err
-	}
-	if s.entries, err = openEntryLog(fsys, logFolder, segmentBytes, logger); err != nil {
-		return nil, err
-	}
-	if s.applied, err = openAppliedMark(fsys, folder+"/"+appliedFile, logger); err != nil {
-		return nil, errors.Join(err, s.entries.close())
+	if err := s.open(fsys, segmentBytes, logger); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	s.log = newGuardedLog(disk{s.entries, s.ballot}, logger)
 	return s, nil
+}
+
+func (s *stores) open(fsys storage.FS, segmentBytes int, logger hclog.Logger) (err error) {
+	if s.ballot, err = openBallotFile(fsys, folder); err != nil {
+		return err
+	}
+	if s.snapshots, err = openSnapshots(fsys, snapshotsFolder, logger); err != nil {
+		return err
+	}
+	if s.entries, err = openEntryLog(fsys, logFolder, segmentBytes, logger); err != nil {
+		return err
+	}
+	s.applied, err = openAppliedMark(fsys, folder+"/"+appliedFile, logger)
+	return err
+}
+
+// close gives up the files that are open.
+func (s *stores) close() error {
+	var errs []error
+	if s.entries != nil {
+		errs = append(errs, s.entries.close())
+	}
+	if s.applied != nil {
+		errs = append(errs, s.applied.Close())
+	}
+	if s.ballot != nil {
+		errs = append(errs, s.ballot.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // makeFolders makes the metadata folder and those in it. What is there already may not have been synced by who made
@@ -87,7 +106,7 @@ func makeFolders(fsys storage.FS) error {
 			return err
 		}
 	}
-	return errors.Join(fsys.SyncDir("."), fsys.SyncDir(folder))
+	return fsys.SyncDir(".") // that of the folder comes with the vote
 }
 
 // check finds out whether something that was there is gone: a lost end would otherwise look like a short log, and
@@ -135,10 +154,6 @@ func (s *stores) dropCovered(first, last uint64) error {
 		}
 	}
 	return s.entries.DeleteRange(first, last)
-}
-
-func (s *stores) close() error {
-	return errors.Join(s.entries.close(), s.applied.Close())
 }
 
 // found writes the first log entry, which lists the voters, unless there is a log already or this node is none of

@@ -80,7 +80,7 @@ func TestOpenOnABrokenDisk(t *testing.T) {
 
 func TestHalfFoundedFolderIsFoundedAgain(t *testing.T) {
 	disk := storagetest.New()
-	disk.WriteFile("metadata/vote", ballot{term: 1}.encode())
+	disk.WriteFile("metadata/vote", ballot{term: 1}.encode(1))
 	q, err := Open(t.Context(), newConfig(t, disk))
 	require.NoError(t, err)
 	require.True(t, q.IsLeader())
