@@ -15,7 +15,7 @@ import (
 // TestOldLogs replays logs that earlier versions wrote: each makes the snapshot that it made then, which
 // also restores to the same state.
 func TestOldLogs(t *testing.T) {
-	for _, name := range []string{"first"} {
+	for _, name := range []string{"first", "cluster"} {
 		t.Run(name, func(t *testing.T) {
 			log, err := os.ReadFile("testdata/log/" + name + ".jsonl")
 			require.NoError(t, err)

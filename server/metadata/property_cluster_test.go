@@ -163,6 +163,13 @@ type key struct {
 	partition int
 }
 
+// step is one command and what it did.
+type step struct {
+	before, after *metadata.Image
+	command       metadata.Command
+	answer        metadata.Result
+}
+
 // replicaModel knows which replicas hold every committed record, if the high watermark moves whenever
 // it may.
 type replicaModel map[key]map[int32]bool
@@ -185,7 +192,7 @@ func TestClusterSequences(t *testing.T) {
 		}})
 		require.NoError(t, err)
 		model := make(replicaModel)
-		step := func(c metadata.Command) {
+		run := func(c metadata.Command) {
 			before := a.Image()
 			entry, err := metadata.Encode(c)
 			require.NoError(t, err)
@@ -203,15 +210,15 @@ func TestClusterSequences(t *testing.T) {
 			for topic := range a.Image().Topics() {
 				require.Equal(t, topic.Settings.MinInsyncReplicas, b.Image().Topic(topic.Name).Settings.MinInsyncReplicas)
 				for i := range topic.Partitions {
-					model.check(t, before, a.Image(), topic, i, c, answer)
+					model.check(t, step{before, a.Image(), c, answer}, topic, i)
 				}
 			}
 		}
 		for _, c := range clusterSetUp() {
-			step(c)
+			run(c)
 		}
 		for i := range rapid.IntRange(1, 60).Draw(r, "commands") {
-			step(drawClusterCommand(r, a.Image(), i))
+			run(drawClusterCommand(r, a.Image(), i))
 		}
 	})
 }
@@ -247,11 +254,9 @@ func requireRepeatable(t *testing.T, m *metadata.Image, c metadata.Command, answ
 }
 
 // check compares a partition with what it was before a command.
-func (r replicaModel) check(
-	t *testing.T, before, after *metadata.Image, topic *metadata.Topic, i int, c metadata.Command, answer metadata.Result,
-) {
+func (r replicaModel) check(t *testing.T, s step, topic *metadata.Topic, i int) {
 	p, k := &topic.Partitions[i], key{topic.ID, i}
-	was := before.TopicByID(topic.ID)
+	was := s.before.TopicByID(topic.ID)
 	if was == nil {
 		r[k] = setOf(p.ISR...)
 		return
@@ -259,22 +264,22 @@ func (r replicaModel) check(
 	old := &was.Partitions[i]
 	requireEpochs(t, old, p)
 	complete := r[k]
-	switch c := c.(type) {
+	switch c := s.command.(type) {
 	case *metadata.RegisterBroker:
-		if !c.Intact && c.PreviousEpoch == -1 && before.BrokerEpoch(c.ID) != after.BrokerEpoch(c.ID) {
+		if !c.Intact && c.PreviousEpoch == -1 && s.before.BrokerEpoch(c.ID) != s.after.BrokerEpoch(c.ID) {
 			delete(complete, c.ID)
 		}
 	case *metadata.AlterPartition:
-		r.altered(k, p, c, answer)
+		r.altered(k, p, c, s.answer)
 	}
-	if reassigned(c) && old.Reassigning() && !p.Reassigning() {
+	if _, ok := s.command.(*metadata.AlterReassignments); !ok && old.Reassigning() && !p.Reassigning() {
 		require.ElementsMatch(t, old.Target(), p.Replicas)
 		require.ElementsMatch(t, p.Replicas, p.ISR, "complete only with all in sync")
 	}
 	eligible := slices.Concat(old.ISR, old.ELR)
 	unclean := p.Recovering && p.Leader != metadata.NoLeader && p.Leader != old.Leader &&
 		!(complete[p.Leader] && slices.Contains(eligible, p.Leader))
-	if unclean && !uncleanAllowed(topic, c) {
+	if unclean && !uncleanAllowed(topic, s.command) {
 		for _, id := range eligible {
 			require.False(t, complete[id], "replica %d is complete: %s, before: %s", id, drawPartition(p), drawPartition(old))
 		}
@@ -285,7 +290,7 @@ func (r replicaModel) check(
 	}
 	for _, id := range slices.Concat(p.ISR, p.ELR) {
 		require.True(t, complete[id], "replica %d of %v lacks records: %s, before: %s, %T",
-			id, k.partition, drawPartition(p), drawPartition(old), c)
+			id, k.partition, drawPartition(p), drawPartition(old), s.command)
 	}
 	if p.Leader != metadata.NoLeader && len(p.ISR) >= min(topic.Settings.MinInsyncReplicas, len(p.Replicas)) {
 		r[k] = setOf(p.ISR...)
@@ -295,12 +300,6 @@ func (r replicaModel) check(
 func uncleanAllowed(topic *metadata.Topic, c metadata.Command) bool {
 	elect, ok := c.(*metadata.ElectLeaders)
 	return topic.Settings.UncleanLeaderElection || ok && elect.Unclean
-}
-
-// reassigned reports whether a command can end a reassignment only by completing it.
-func reassigned(c metadata.Command) bool {
-	_, ok := c.(*metadata.AlterReassignments)
-	return !ok
 }
 
 // altered takes note of what a leader knows: who it takes into the ISR has caught up, and who resigns has not.

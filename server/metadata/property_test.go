@@ -177,7 +177,8 @@ func FuzzDecode(f *testing.F) {
 			{Name: "cleanup.policy", Op: metadata.OpAppend, Value: new("compact"), Base: "delete"},
 		}}}},
 		&metadata.RegisterBroker{
-			ID: 2, Incarnation: metadata.UUID{1}, Fenced: true, Intact: true, DataEpoch: 5, Defaults: metadata.Defaults{MinISR: 2},
+			ID: 2, Incarnation: metadata.UUID{1}, Fenced: true, Intact: true, DataEpoch: 5,
+			Defaults: metadata.Defaults{MinISR: 2},
 		},
 		&metadata.ChangeBrokers{Changes: []metadata.BrokerChange{{ID: 1, Epoch: 1, State: metadata.BrokerShuttingDown}}},
 		&metadata.UnregisterBroker{ID: 1},

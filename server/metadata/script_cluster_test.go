@@ -140,7 +140,8 @@ func drawState(b *metadata.Broker) string {
 
 func drawPartition(p *metadata.Partition) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "leader %d epoch %d.%d replicas %v isr %v", p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.Replicas, p.ISR)
+	fmt.Fprintf(&b, "leader %d epoch %d.%d replicas %v isr %v",
+		p.Leader, p.LeaderEpoch, p.PartitionEpoch, p.Replicas, p.ISR)
 	for _, part := range []struct {
 		name string
 		ids  []int32
