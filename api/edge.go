@@ -87,6 +87,9 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Ready says why the node cannot serve, nil when it can. It must be cheap.
 	Ready func() error
+	// Starting says why the node cannot answer for its cluster yet, nil when it can. Until then all APIs refuse. It must
+	// be cheap.
+	Starting func() error
 	// AdvertisedURLs are the base URLs, such as http://node1:8082, that links in answers begin with, one a
 	// scheme. Without one for the request's scheme links use the Host that the request came with.
 	AdvertisedURLs []string
@@ -136,6 +139,9 @@ func NewEdge(o Options) (*Edge, error) {
 	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Starting == nil {
+		o.Starting = func() error { return nil }
 	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }

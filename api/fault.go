@@ -110,6 +110,11 @@ var (
 		Name: "OVERLOADED", Status: 503, Code: 50302, Title: "The server is at one of its limits",
 		Retryable: true, Outcome: Failed, Advice: "Send the request again after the time in Retry-After.",
 	}
+	Starting = &Fault{
+		Name: "NODE_STARTING", Status: 503, Code: 50302, Title: "The node has not joined its cluster yet",
+		Retryable: true, Outcome: Failed,
+		Advice: "Send the request again a little later, or to another node; /health/ready says what the node waits for.",
+	}
 	NotStored = &Fault{
 		Name: "NOT_STORED", Status: 507, Code: 50003, Title: "The server cannot store it at the moment",
 		Retryable: true, Outcome: Failed,
@@ -157,7 +162,7 @@ func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
 		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, ClusterConflict,
-		MembershipUnavailable, Overloaded, NotStored, DamagedBatch, NoAnswer,
+		MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}
 }
 

@@ -90,6 +90,9 @@ func (e *Edge) admit(r *http.Request) error {
 				Refuse(InvalidParameter, "the query has %d parameters, the limit is %d", n, e.limits.QueryParameters))
 		}
 	}
+	if err := e.opts.Starting(); err != nil && family(r.URL.Path) != familyOperations {
+		return Refuse(Starting, "%v", err)
+	}
 	if err := e.origin.Check(r); err != nil {
 		return Refuse(Forbidden, "%v", err)
 	}

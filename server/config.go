@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,8 @@ import (
 
 	"millrace/api"
 	"millrace/server/metadata"
+	"millrace/server/partition"
+	"millrace/server/quorum"
 	"millrace/storage"
 )
 
@@ -36,6 +39,26 @@ type Config struct {
 
 	// Insecure allows Listen to name an address that other machines can reach.
 	Insecure bool
+
+	// Voters are the nodes that found the metadata quorum, 1, 3 or 5 of them, with the URLs under which nodes reach each
+	// other. They count when a data directory is used for the first time; later what was agreed on counts. A node
+	// that is not among them joins as one that follows the metadata without a vote. Empty: this node is a cluster by
+	// itself, and others cannot join.
+	Voters []quorum.Voter
+
+	// ClusterSecret proves to other nodes that this one belongs to the cluster; all have the same. Nothing under
+	// /internal/ answers without it. With Voters it may be empty only where Listen is a loopback address.
+	ClusterSecret []byte
+
+	// Dial opens connections to other nodes. Unset, it is a net.Dialer's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// QuorumTimeout is how long a voter waits for the leader of the metadata quorum before it stands for election. Zero
+	// is one second.
+	QuorumTimeout time.Duration
+
+	// Flaws are planted faults: a test hook, by which the simulation shows that it would find them.
+	Flaws partition.Flaws
 
 	// DataDir is the folder that holds everything the node keeps: one folder a partition, the metadata log, its lock
 	// and its checkpoints. It is made when missing.
@@ -157,6 +180,7 @@ func (c *Config) Validate() error {
 	if _, err := c.advertised(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.checkCluster()...)
 	if c.Now == nil {
 		add("no clock: set Config.Now")
 	}

@@ -22,10 +22,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/api/native"
+	"millrace/record"
 	"millrace/server/broker"
 	"millrace/server/controller"
 	"millrace/server/metadata"
+	"millrace/server/peer"
 	"millrace/server/quorum"
+	"millrace/server/route"
 	"millrace/storage"
 )
 
@@ -35,19 +38,32 @@ type Node struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 
-	dir     *storage.Dir
-	fs      storage.FS
-	machine *metadata.Machine
-	quorum  *quorum.Raft
-	control *controller.Controller
-	broker  *broker.Broker
-	cluster kmsg.Requestor // the router over all of the above
+	fs         storage.FS
+	dir        *storage.Dir
+	machine    *metadata.Machine
+	credential peer.Credential
+	peers      *peers
+	streams    *quorum.Streams // nil in a cluster of one
+	quorum     *quorum.Raft
+	controller *controller.Controller
+	broker     *broker.Broker
+	router     *route.Router
+	cluster    kmsg.Requestor // the router over all of the above
+	// forController is the set of keys that the controller answers, not the broker.
+	forController map[kmsg.Key]bool
 
+	pool     *record.Pool
 	native   *native.Server // owns the live streams
 	listener *cappedListener
 	http     *http.Server
 	requests context.Context // parent of every request's context; its end asks long polls to end
 	endAll   context.CancelCauseFunc
+
+	life    context.Context // ends when Close begins; parent of what the node does by itself
+	endLife context.CancelFunc
+	joining sync.WaitGroup
+	joined  chan struct{}         // closed when the node has joined its cluster
+	waiting atomic.Pointer[error] // what the node waits for until then
 
 	serving  sync.WaitGroup
 	draining atomic.Bool
@@ -79,11 +95,16 @@ func (n *Node) ready() error {
 		return n.quorum.Offline()
 	case n.quorum.Leader() < 0:
 		return errors.New("the metadata quorum has no leader")
-	case n.broker.Image() == nil:
-		return errors.New("the metadata is not loaded yet")
+	case n.starting() != nil:
+		return n.starting()
+	case n.broker.Fenced():
+		return errFenced
 	}
 	return nil
 }
+
+// errFenced says that the controller has not heard of this node for too long, or not yet.
+var errFenced = errors.New("the node is fenced: the controller does not hear from it")
 
 // grace is how long a stop leaves running requests alone before it asks them to end. A produce takes milliseconds;
 // what is left after this is a long poll or a stream.
@@ -96,28 +117,58 @@ func (n *Node) Close() error {
 }
 
 func (n *Node) close() error {
-	// Readiness fails first, so that whoever balances load stops sending.
+	// Readiness fails first, so that whoever balances load stops sending. A node that is still joining gives that up.
 	n.draining.Store(true)
+	n.endLife()
+	n.joining.Wait()
+
+	// The leaderships move while everything still answers, so that clients find the new leaders before this node
+	// is gone.
+	n.handOver()
 
 	// The listener closes, kept-alive connections get Connection: close or GOAWAY, and running requests are awaited. They
 	// need everything below, so everything below is still open.
 	drained := n.drain()
 
 	// No request is left, so nothing new reaches the logs. Closing the broker wakes whoever still waits for a partition,
-	// ends retention, and closes each log with a sync.
+	// ends the fetching from other nodes and retention, and closes each log with a sync.
 	err := n.broker.Close()
 
-	// The controller goes after the broker, which may have asked it for producer ids until now, and before the quorum, which
-	// it proposes to.
-	err = errors.Join(err, n.control.Close())
+	// The controller proposes to the quorum, so it ends first.
+	err = errors.Join(err, n.controller.Close())
 
-	// The quorum goes before the directory, whose lock also guards the metadata log.
-	err = errors.Join(err, n.quorum.Close())
+	// The quorum goes after the broker, which may have asked the controller for producer ids until now, and before the
+	// directory, whose lock also guards the metadata log.
+	err = errors.Join(err, n.closeQuorum())
 
 	// The directory is last: it writes the checkpoints and, when all logs were closed cleanly, the marker that lets
 	// the next start skip recovery. Then it gives up the lock.
 	return errors.Join(drained, err, n.dir.Close())
 }
+
+// handOverTimeout bounds the wait for other nodes to take over.
+const handOverTimeout = 8 * time.Second
+
+// handOver moves the leaderships of partitions and of the quorum to other nodes, where there are some. What cannot be
+// moved in time is found out by the others later.
+func (n *Node) handOver() {
+	if !n.hasJoined() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(handOverTimeout, n.cfg.DrainTimeout/2))
+	defer cancel()
+	if err := n.broker.Shutdown(ctx); err != nil {
+		n.log.Warn("not all leaderships were handed over", "err", err)
+	}
+	if n.cfg.clustered() && n.quorum.IsLeader() {
+		if err := n.quorum.Transfer(ctx, anyNode); err != nil {
+			n.log.Warn("the quorum's leadership was not handed over", "err", err)
+		}
+	}
+}
+
+// anyNode leaves it to the quorum who leads it next.
+const anyNode int32 = -1
 
 // drain ends the HTTP side. When requests outlast DrainTimeout their connections are cut, which loses nothing:
 // whoever got no answer has an unknown outcome, as with any cut.

@@ -9,11 +9,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace"
 	"millrace/api"
@@ -26,6 +26,7 @@ import (
 	"millrace/server/controller"
 	"millrace/server/metadata"
 	"millrace/server/partition"
+	"millrace/server/peer"
 	"millrace/server/quorum"
 	"millrace/server/route"
 	"millrace/storage"
@@ -61,16 +62,15 @@ func Open(cfg Config) (_ *Node, err error) {
 		}
 		return err == nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+	n.life, n.endLife = context.WithCancel(context.Background())
 	// The port is bound before the disk is touched, so that a second node on the same port fails at once and leaves
-	// no trace. Connections made meanwhile wait in the kernel's queue.
+	// no trace. It answers before the node has joined its cluster, because other nodes need it to join theirs.
 	_ = step(n.listen, func() error { return n.listener.Close() }) &&
 		step(n.openDir, func() error { return n.dir.Close() }) &&
-		step(func() error { return n.openQuorum(ctx) }, func() error { return n.quorum.Close() }) &&
-		step(n.openController, func() error { return n.control.Close() }) &&
-		step(func() error { return n.openBroker(ctx) }, func() error { return n.broker.Close() }) &&
-		step(n.serve, func() error { return nil })
+		step(n.openQuorum, n.closeQuorum) &&
+		step(n.openCluster, n.closeCluster) &&
+		step(n.serve, n.stopServing) &&
+		step(n.start, func() error { return nil })
 	return n, err
 }
 
@@ -139,97 +139,107 @@ func syncPolicy(name string) storage.SyncPolicy {
 	}
 }
 
-// openQuorum brings the metadata up to date. Its folder lies beside the partitions and is guarded by the same lock.
-func (n *Node) openQuorum(ctx context.Context) (err error) {
+// openQuorum brings the metadata up to date as far as this node has it. Its folder lies beside the partitions and is
+// guarded by the same lock.
+func (n *Node) openQuorum() (err error) {
+	ctx, cancel := context.WithTimeout(n.life, startTimeout)
+	defer cancel()
+	n.credential = peer.NewCredential(n.cfg.ClusterSecret)
+	n.peers = newPeers(n)
 	_, known := n.dir.Meta()
-	n.quorum, err = quorum.Open(ctx, quorum.Config{
-		NodeID: n.cfg.NodeID, FS: n.fs, Machine: n.machine, Logger: n.log,
-		Fatal: n.cfg.Fatal, Known: known,
-	})
+	c := quorum.Config{
+		NodeID: n.cfg.NodeID, FS: n.fs, Machine: n.machine, Logger: n.log, Fatal: n.cfg.Fatal, Known: known,
+		Voters: n.cfg.Voters, Address: n.cfg.address(n.Addr()), HeartbeatTimeout: n.cfg.QuorumTimeout,
+	}
+	if n.cfg.clustered() {
+		n.streams = quorum.NewStreams(quorum.StreamConfig{
+			NodeID: n.cfg.NodeID, Address: c.Address, Dial: n.peers.dialURL, Authorize: n.credential.Set,
+			Check: n.credential.Check, ClusterID: n.clusterID, Logger: n.log,
+		})
+		c.StreamLayer = n.streams
+	}
+	n.quorum, err = quorum.Open(ctx, c)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
 	return nil
 }
 
-// openController starts what looks after the cluster while this node leads the quorum.
-func (n *Node) openController() error {
-	n.control = controller.Open(controller.Config{
-		NodeID: n.cfg.NodeID, Machine: n.machine, Quorum: n.quorum, Rand: n.fork(), Logger: n.log,
+// openCluster makes the parts that answer for the cluster and wires them. The broker has no partitions until the node
+// has joined.
+func (n *Node) openCluster() error {
+	n.pool = record.NewPool(warmMemory)
+	n.forController = controllerKeys()
+	n.controller = controller.Open(controller.Config{
+		NodeID: n.cfg.NodeID, Machine: n.machine, Quorum: n.quorum, Rand: n.fork(), Logger: n.log, Probe: n.peers.probe,
+		Changed: n.quorum.Changed, Term: n.quorum.Term,
 	})
-	return nil
-}
-
-// openBroker registers this node with the cluster, opens its partitions and puts the router over everything.
-func (n *Node) openBroker(ctx context.Context) error {
-	ctl := n.control
-	if err := n.register(ctx, ctl); err != nil {
-		return fmt.Errorf("register with the cluster: %w", err)
-	}
 	policy := n.machine.Image().Settings().LogSync
 	n.broker = broker.Open(broker.Config{
 		NodeID: n.cfg.NodeID,
 		Store: partition.NewStore(partition.Config{
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
-		Controller: ctl, ControllerID: n.quorum.Leader, LogDir: n.cfg.DataDir, Space: space(n.cfg.DataDir),
+		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied, Register: n.registerBroker,
+		Flaws: n.cfg.Flaws,
+		LogDir: n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
 		Now: n.cfg.Now, Logger: n.log, Registerer: n.registry,
 	})
-	n.machine.Watch(n.broker.OnImage)
-	n.cluster = route.New(route.Config{
-		NodeID: n.cfg.NodeID, Image: n.machine.Image, Broker: n.broker, Controller: ctl, ControllerID: n.quorum.Leader,
+	n.router = route.New(route.Config{
+		NodeID: n.cfg.NodeID, Image: n.machine.Image, Broker: n.broker, Controller: n.controller,
+		ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Changed: n.changed, AwaitApplied: n.awaitApplied,
 	})
+	n.cluster = n.router
 	if n.cfg.Wrap != nil {
 		n.cluster = n.cfg.Wrap(n.cluster)
 	}
 	return nil
 }
 
-// register makes the node known to the cluster under its address, and the data directory known to belong to the
-// cluster.
-func (n *Node) register(ctx context.Context, ctl *controller.Controller) error {
-	endpoints, err := n.endpoints()
-	if err != nil {
-		return err
+func (n *Node) closeCluster() error { return errors.Join(n.broker.Close(), n.controller.Close()) }
+
+func (n *Node) closeQuorum() error {
+	err := n.quorum.Close()
+	if n.streams != nil {
+		err = errors.Join(err, n.streams.Close())
 	}
-	meta, known := n.dir.Meta()
-	r := controller.Registration{
-		ClusterID: meta.ClusterID, ID: n.cfg.NodeID, PreviousEpoch: -1, Endpoints: endpoints,
-	}
-	chance := n.fork()
-	r.Incarnation = randomID(chance)
-	if b := n.machine.Image().Broker(n.cfg.NodeID); b != nil && n.dir.WasClean() {
-		r.PreviousEpoch = b.Epoch
-	}
-	if _, err := ctl.RegisterBroker(ctx, r); err != nil {
-		return err
-	}
-	if known {
-		return nil
-	}
-	return n.dir.SetMeta(storage.Meta{
-		ClusterID: n.machine.Image().ClusterID, NodeID: n.cfg.NodeID, DirectoryID: randomID(chance).String(),
-	})
+	n.peers.close()
+	return err
 }
 
-// endpoints are the addresses under which the node is known: the advertised ones, else where it listens.
-func (n *Node) endpoints() ([]metadata.Endpoint, error) {
-	urls, err := n.cfg.advertised()
-	if err != nil {
-		return nil, err
-	}
-	if len(urls) == 0 {
-		urls = append(urls, &url.URL{Scheme: "http", Host: n.Addr().String()})
-	}
-	var out []metadata.Endpoint
-	for _, u := range urls {
-		port, err := portOf(u)
-		if err != nil {
-			return nil, fmt.Errorf("port of %s: %w", u, err)
+// whole is the cluster as the node's own broker sees it: the controller may be on any node.
+type whole struct{ node *Node }
+
+// Request implements kmsg.Requestor.
+func (w whole) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	return w.node.router.Request(ctx, r)
+}
+
+// applied is the metadata that all parts of this node know.
+func (n *Node) applied() uint64 {
+	index, _ := n.machine.Settled()
+	return index
+}
+
+// changed is closed when all parts of this node know newer metadata.
+func (n *Node) changed() <-chan struct{} {
+	_, next := n.machine.Settled()
+	return next
+}
+
+// awaitApplied waits until all parts of this node know the metadata up to an index.
+func (n *Node) awaitApplied(ctx context.Context, index uint64) error {
+	for {
+		at, next := n.machine.Settled()
+		if at >= index {
+			return nil
 		}
-		out = append(out, metadata.Endpoint{Name: u.Scheme, Host: u.Hostname(), Port: port})
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return out, nil
 }
 
 // randomID draws ids until one is fit for use; Kafka reserves a few.
@@ -250,12 +260,19 @@ func (n *Node) serve() error {
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
+	internal := n.internalHandler()
 	n.requests, n.endAll = context.WithCancelCause(context.Background())
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	n.http = &http.Server{
-		Handler:           handler,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if isInternal(r) {
+				internal.ServeHTTP(w, r)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		}),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: n.cfg.HTTP.ReadHeaderTimeout,
 		IdleTimeout:       n.cfg.HTTP.IdleTimeout,
@@ -275,6 +292,18 @@ func (n *Node) serve() error {
 		}
 	})
 	return nil
+}
+
+// stopServing ends the HTTP side of a start that failed.
+func (n *Node) stopServing() error {
+	n.draining.Store(true)
+	n.endLife()
+	n.joining.Wait()
+	n.native.Close()
+	n.endAll(ErrDraining)
+	err := n.http.Close()
+	n.serving.Wait()
+	return err
 }
 
 func (n *Node) fatal(err error) {
@@ -299,15 +328,15 @@ func (n *Node) handler() (http.Handler, error) {
 	}
 	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork()})
 	edge, err := api.NewEdge(api.Options{
-		Client: c, Pool: record.NewPool(warmMemory), Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
-		Registry: n.registry, Ready: n.ready,
+		Client: c, Pool: n.pool, Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
+		Registry: n.registry, Ready: n.ready, Starting: n.starting,
 		AdvertisedURLs: advertised, Origins: n.cfg.Origins, TrustedProxies: n.cfg.TrustedProxies,
 		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.native = native.New(native.Options{Edge: edge, Client: c})
+	n.native = native.New(native.Options{Edge: edge, Client: c, Membership: n.membership()})
 	v2 := restv2.New(edge, c, restv2.Options{})
 	v3 := restv3.New(edge, c, restv3.Options{})
 	return api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount), nil

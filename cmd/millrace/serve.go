@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,9 @@ loses nothing that was acknowledged.`,
 		Example: `  millrace serve
   millrace serve --data-dir /var/lib/millrace --listen 127.0.0.1:9000
   millrace serve --set num.partitions=4 --set log.retention.hours=24
-  MILLRACE_LOG_SYNC=interval millrace serve --config millrace.yaml`,
+  MILLRACE_LOG_SYNC=interval millrace serve --config millrace.yaml
+  millrace serve --node-id 1 --listen 10.0.0.1:8082 --insecure --cluster-secret-file secret \
+    --voters 1=http://10.0.0.1:8082,2=http://10.0.0.2:8082,3=http://10.0.0.3:8082`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -74,14 +77,8 @@ func (c *cli) settings(cmd *cobra.Command, file string, broker []string) (settin
 			}
 		}
 	}
-	for _, kv := range broker {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok {
-			return s, fmt.Errorf("--set %s: want a setting as NAME=VALUE, for example log.retention.hours=24", kv)
-		}
-		if err := s.apply(name, value); err != nil {
-			return s, fmt.Errorf("--set %s: %w", kv, err)
-		}
+	if err := s.applyBroker(broker); err != nil {
+		return s, err
 	}
 	return s, s.Validate()
 }
@@ -105,7 +102,7 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	c.greet(node, s)
+	defer c.greeter(ctx, node, s)()
 	select {
 	case <-ctx.Done():
 		c.stop() // from here on a second signal ends the process at once
@@ -117,6 +114,21 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 		return nil
 	case err := <-fatal:
 		return fmt.Errorf("the node cannot go on, and was left as after a crash: %w", err)
+	}
+}
+
+// greeter greets once the node has joined its cluster. What it returns ends that.
+func (c *cli) greeter(ctx context.Context, node *server.Node, s settings) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if node.AwaitReady(ctx) == nil {
+			c.greet(node, s)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,10 @@ func nodeSettings() []setting {
 			func(s *settings, v string) error { s.DataDir = v; return nil }},
 		{"node-id", "1", "this broker's id, from 1; fixed once the data folder exists",
 			func(s *settings, v string) error { return setInt32(&s.NodeID, v) }},
+		{"voters", "", "nodes of the metadata quorum, 1, 3 or 5, ID=URL by commas, the same on all nodes; a node not in it joins too",
+			func(s *settings, v string) (err error) { s.Voters, err = server.ParseVoters(v); return err }},
+		{"cluster-secret-file", "", "file of the secret that all nodes of a cluster share, at least 16 bytes",
+			func(s *settings, v string) (err error) { s.ClusterSecret, err = readSecret(v); return err }},
 		{"insecure", "false", "allow an address that other machines can reach, although there is no TLS and no login",
 			func(s *settings, v string) error { return setBool(&s.Insecure, v) }},
 		{"max-connections", "20000", "connections open at once, up to 3 of 4 files it may open; more wait",
@@ -87,6 +92,20 @@ func (s *settings) apply(name, value string) error {
 		return errUnknownSetting(name)
 	}
 	s.Broker[name] = value
+	return nil
+}
+
+// applyBroker applies what --set gives.
+func (s *settings) applyBroker(list []string) error {
+	for _, kv := range list {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			return fmt.Errorf("--set %s: want a setting as NAME=VALUE, for example log.retention.hours=24", kv)
+		}
+		if err := s.apply(name, value); err != nil {
+			return fmt.Errorf("--set %s: %w", kv, err)
+		}
+	}
 	return nil
 }
 
@@ -138,6 +157,31 @@ func (s *settings) readEnviron(environ []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leastSecret is the shortest secret that is not guessed.
+const leastSecret = 16
+
+// readSecret reads the secret of a cluster. Space around it is not part of it, so that an editor may end the line.
+func readSecret(name string) ([]byte, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 4<<10))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	secret := bytes.TrimSpace(text)
+	if len(secret) < leastSecret {
+		return nil, fmt.Errorf("%s holds %d bytes: want at least %d, for example from `head -c 32 /dev/urandom | base64`",
+			name, len(secret), leastSecret)
+	}
+	return secret, nil
 }
 
 // splitList reads a list with commas; nil for an empty one.

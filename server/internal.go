@@ -1,0 +1,65 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"context"
+
+	"millrace/server/controller"
+	"millrace/server/peer"
+)
+
+// The paths that nodes use among each other.
+const (
+	internalPrefix = "/internal/"
+	raftPath       = internalPrefix + "raft"
+	membershipPath = internalPrefix + "membership"
+)
+
+// internalHandler serves what nodes say to each other. Nothing of it answers without the cluster's credential, which
+// is checked here, before anything is told about what exists.
+func (n *Node) internalHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+raftPath, n.streams)
+	mux.Handle("POST "+peer.Path+"{key}", peer.NewHandler(peer.HandlerOptions{
+		To: local{n}, Node: n.cfg.NodeID, Credential: n.credential, ClusterID: n.clusterID, Logger: n.log, Pool: n.pool,
+	}))
+	mux.HandleFunc("POST "+membershipPath, n.serveMembership)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !n.cfg.clustered():
+			http.Error(w, "this node is a cluster by itself: it was started without --voters", http.StatusUnauthorized)
+		case !n.credential.Check(r):
+			http.Error(w, "not the credential of this cluster: all its nodes need the same --cluster-secret-file",
+				http.StatusUnauthorized)
+		default:
+			mux.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isInternal reports whether a request is between nodes.
+func isInternal(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, internalPrefix) }
+
+// local answers on this node and nowhere else: a request that came from another node goes no further.
+type local struct{ node *Node }
+
+// Request implements kmsg.Requestor.
+func (l local) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	if l.node.forController[kmsg.Key(r.Key())] {
+		return l.node.controller.Request(ctx, r)
+	}
+	return l.node.broker.Request(ctx, r)
+}
+
+// controllerKeys is the set of keys that the controller answers.
+func controllerKeys() map[kmsg.Key]bool {
+	set := make(map[kmsg.Key]bool)
+	for _, k := range controller.Keys() {
+		set[k] = true
+	}
+	return set
+}

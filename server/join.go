@@ -1,0 +1,270 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+	"millrace/server/metadata"
+	"millrace/storage"
+)
+
+const (
+	// joinRetry is the pause between two tries to join.
+	joinRetry = 250 * time.Millisecond
+	// joinReport is how often a node that waits says what for.
+	joinReport = 10 * time.Second
+	// rivalPatience is how many session timeouts a node waits for another one with its id to be given up.
+	rivalPatience = 2
+)
+
+// start lets the node join its cluster. A cluster of one is waited for. Of several nodes each must answer before the
+// others can start, so there the rest happens in the background, and AwaitReady tells when it is done.
+func (n *Node) start() error {
+	n.joined = make(chan struct{})
+	n.setWaiting(errors.New("the node is starting"))
+	if !n.cfg.clustered() {
+		ctx, cancel := context.WithTimeout(n.life, startTimeout)
+		defer cancel()
+		return n.join(ctx)
+	}
+	n.joining.Go(func() {
+		if err := n.join(n.life); err != nil && n.life.Err() == nil {
+			n.log.Error("the node cannot join its cluster", "err", err)
+			n.setWaiting(err)
+			n.fatal(err)
+		}
+	})
+	return nil
+}
+
+// join makes the node a member of the quorum, registers its broker, and takes up its partitions once the metadata is
+// as new as the registration: by older metadata the node might set aside what it should keep.
+func (n *Node) join(ctx context.Context) error {
+	if err := n.enterQuorum(ctx); err != nil {
+		return err
+	}
+	epoch, err := n.registerBroker(ctx)
+	if err != nil {
+		return fmt.Errorf("register with the cluster: %w", err)
+	}
+	n.setWaiting(errors.New("the node reads the cluster's metadata"))
+	if err := n.awaitApplied(ctx, uint64(epoch)); err != nil {
+		return fmt.Errorf("read the metadata: %w", err)
+	}
+	meta, known := n.dir.Meta()
+	if !known {
+		meta = storage.Meta{NodeID: n.cfg.NodeID, DirectoryID: randomID(n.fork()).String()}
+	}
+	meta.ClusterID, meta.BrokerEpoch = n.machine.Image().ClusterID, epoch
+	if err := n.dir.SetMeta(meta); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	n.machine.Watch(n.broker.OnImage)
+	n.broker.Start(epoch)
+	for n.broker.Fenced() {
+		n.setWaiting(errors.New("the node waits for the controller to take it into service"))
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	n.waiting.Store(nil)
+	close(n.joined)
+	return nil
+}
+
+// enterQuorum asks to be taken into the quorum, where the node is no member yet: it then follows the metadata without
+// a vote.
+func (n *Node) enterQuorum(ctx context.Context) error {
+	isSelf := func(id int32) bool { return id == n.cfg.NodeID }
+	for _, v := range n.memberAddresses() {
+		if isSelf(v.ID) || !n.cfg.clustered() {
+			return nil
+		}
+	}
+	if !n.cfg.clustered() {
+		return nil
+	}
+	report := n.reporter()
+	for {
+		var err error
+		for _, v := range n.cfg.Voters {
+			try, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+			err = n.relay(try, v.Address, memberChange{
+				Op: "add", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()),
+			})
+			cancel()
+			if err == nil {
+				return nil
+			}
+		}
+		report(fmt.Errorf("the node asks to be taken into the metadata quorum: %w", err))
+		if err := pause(ctx, joinRetry); err != nil {
+			return err
+		}
+	}
+}
+
+// registerBroker makes the node known to the cluster under its address, and gives its broker epoch. It asks again
+// until there is a controller that answers.
+func (n *Node) registerBroker(ctx context.Context) (int64, error) {
+	req, err := n.registration()
+	if err != nil {
+		return -1, err
+	}
+	report := n.reporter()
+	began := time.Now()
+	for {
+		resp, err := req.RequestWith(ctx, n.router)
+		if err == nil {
+			if resp.ErrorCode == 0 {
+				return resp.BrokerEpoch, nil
+			}
+			err = registrationFault(resp)
+			patience := rivalPatience * n.machine.Image().Settings().SessionTimeout
+			rival := errors.Is(err, kerr.DuplicateBrokerRegistration) && time.Since(began) < patience
+			if !rival && !kerr.IsRetriable(errors.Unwrap(err)) {
+				return -1, err
+			}
+		}
+		report(fmt.Errorf("the node waits for the cluster's controller: %w", err))
+		if err := pause(ctx, joinRetry); err != nil {
+			return -1, err
+		}
+	}
+}
+
+// registrationFault says why a registration was refused.
+func registrationFault(resp *kmsg.BrokerRegistrationResponse) error {
+	err := kerr.ErrorForCode(resp.ErrorCode)
+	if text, ok := ktag.ErrorMessage(&resp.UnknownTags); ok {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return fmt.Errorf("%w", err)
+}
+
+// registration is what the node tells of itself: where it answers, and what its data directory proves of the run before.
+func (n *Node) registration() (*kmsg.BrokerRegistrationRequest, error) {
+	endpoints, err := n.endpoints()
+	if err != nil {
+		return nil, err
+	}
+	settings := n.machine.Image().Settings()
+	meta, known := n.dir.Meta()
+	req := kmsg.NewPtrBrokerRegistrationRequest()
+	req.BrokerID, req.ClusterID, req.IncarnationID = n.cfg.NodeID, meta.ClusterID, randomID(n.fork())
+	req.PreviousBrokerEpoch = -1
+	if known && n.dir.WasClean() {
+		req.PreviousBrokerEpoch = meta.BrokerEpoch
+	}
+	ktag.SetDataEpoch(&req.UnknownTags, -1)
+	if known {
+		ktag.SetDataEpoch(&req.UnknownTags, meta.BrokerEpoch)
+	}
+	if known && settings.LogSync == "ack" {
+		ktag.SetIntact(&req.UnknownTags)
+	}
+	if settings.Rack != "" {
+		req.Rack = &settings.Rack
+	}
+	for _, e := range endpoints {
+		l := kmsg.NewBrokerRegistrationRequestListener()
+		l.Name, l.Host, l.Port = e.Name, e.Host, uint16(e.Port)
+		req.Listeners = append(req.Listeners, l)
+	}
+	return req, nil
+}
+
+// endpoints are the addresses under which clients know the node, the advertised ones, else where it listens; and the
+// one under which other nodes do.
+func (n *Node) endpoints() ([]metadata.Endpoint, error) {
+	urls, err := n.cfg.advertised()
+	if err != nil {
+		return nil, err
+	}
+	own, err := url.Parse(n.cfg.address(n.Addr()))
+	if err != nil {
+		return nil, err
+	}
+	if len(urls) == 0 {
+		urls = append(urls, own)
+	}
+	var out []metadata.Endpoint
+	add := func(name string, u *url.URL) error {
+		port, err := portOf(u)
+		if err != nil {
+			return fmt.Errorf("port of %s: %w", u, err)
+		}
+		out = append(out, metadata.Endpoint{Name: name, Host: u.Hostname(), Port: port})
+		return nil
+	}
+	for _, u := range urls {
+		if err := add(u.Scheme, u); err != nil {
+			return nil, err
+		}
+	}
+	return out, add(internalEndpoint, own)
+}
+
+// reporter gives a function that notes what the node waits for, and tells the operator now and then.
+func (n *Node) reporter() func(error) {
+	next := time.Now().Add(joinReport / 5)
+	return func(err error) {
+		n.setWaiting(err)
+		if now := time.Now(); now.After(next) {
+			next = now.Add(joinReport)
+			n.log.Warn("still waiting to join the cluster", "err", err)
+		}
+	}
+}
+
+func (n *Node) setWaiting(err error) { n.waiting.Store(&err) }
+
+// starting says why the node cannot answer for the cluster yet, or nil.
+func (n *Node) starting() error {
+	if err := n.waiting.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// hasJoined reports whether the node has joined its cluster.
+func (n *Node) hasJoined() bool {
+	select {
+	case <-n.joined:
+		return true
+	default:
+		return false
+	}
+}
+
+// AwaitReady waits until the node has joined its cluster. Its error says what the node was waiting for.
+func (n *Node) AwaitReady(ctx context.Context) error {
+	select {
+	case <-n.joined:
+		return nil
+	case <-ctx.Done():
+		if err := n.starting(); err != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// pause sleeps, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"millrace/api/native"
+	"millrace/server/quorum"
+)
+
+// membershipTimeout bounds a change of the quorum's members: it waits for a majority of them.
+const membershipTimeout = 20 * time.Second
+
+// memberChange is one change of the quorum, as nodes pass it on to the leader.
+type memberChange struct {
+	Op      string `json:"op"` // add, promote, demote, remove or transfer
+	ID      int32  `json:"id"` // -1: any, of a transfer
+	Address string `json:"address,omitempty"`
+	// Relayed is set by a node that is not the leader: who gets it passes it on no further.
+	Relayed bool `json:"relayed,omitempty"`
+}
+
+// memberRefusal is why a change was not made, as nodes pass it back.
+type memberRefusal struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// membership is what the native API needs to show and change the members of the quorum, on any node.
+func (n *Node) membership() native.Membership {
+	change := func(op string) func(context.Context, int32) error {
+		return func(ctx context.Context, id int32) error { return n.changeMembers(ctx, memberChange{Op: op, ID: id}) }
+	}
+	return native.Membership{
+		Members: func(context.Context) ([]native.Member, error) { return n.members() },
+		Add: func(ctx context.Context, id int32, url string) error {
+			return n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
+		},
+		Promote: change("promote"), Demote: change("demote"), Remove: change("remove"), Transfer: change("transfer"),
+	}
+}
+
+func (n *Node) members() ([]native.Member, error) {
+	members, err := n.quorum.Members()
+	if err != nil {
+		return nil, fmt.Errorf("members of the quorum: %w", err)
+	}
+	out := make([]native.Member, len(members))
+	for i, m := range members {
+		out[i] = native.Member{ID: m.ID, URL: m.Address, Voter: m.Voter, Leader: m.Leader}
+	}
+	return out, nil
+}
+
+// changeMembers makes a change here, or where the leader is.
+func (n *Node) changeMembers(ctx context.Context, c memberChange) error {
+	if !n.cfg.clustered() {
+		return refuseMember(http.StatusConflict, "",
+			"this node is a cluster by itself: start it with --voters to let others join")
+	}
+	ctx, cancel := context.WithTimeout(ctx, membershipTimeout)
+	defer cancel()
+	if c.Op == "add" {
+		if err := CheckNodeURL(c.Address); err != nil {
+			return refuseMember(http.StatusBadRequest, "", "%v", err)
+		}
+	}
+	err := n.changeHere(ctx, c)
+	if !errors.Is(err, quorum.ErrNotLeader) {
+		return memberFault(err)
+	}
+	leader := n.quorum.LeaderAddress()
+	if leader == "" || c.Relayed {
+		return refuseMember(http.StatusServiceUnavailable, "",
+			"the metadata quorum has no leader at the moment: try again a little later")
+	}
+	c.Relayed = true
+	return n.relay(ctx, leader, c)
+}
+
+// changeHere makes a change as the leader.
+func (n *Node) changeHere(ctx context.Context, c memberChange) error {
+	switch c.Op {
+	case "add":
+		return n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+	case "promote":
+		return n.quorum.Promote(ctx, c.ID)
+	case "demote":
+		return n.quorum.Demote(ctx, c.ID)
+	case "remove":
+		return n.quorum.Remove(ctx, c.ID)
+	case "transfer":
+		return n.quorum.Transfer(ctx, c.ID)
+	}
+	return refuseMember(http.StatusBadRequest, "", "%q is no change of the members", c.Op)
+}
+
+func refuseMember(status int, code, format string, args ...any) error {
+	return &native.MembershipError{Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// memberFault gives an error of the quorum a form that a client understands.
+func memberFault(err error) error {
+	var known *native.MembershipError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, quorum.ErrNotMember):
+		return refuseMember(http.StatusNotFound, "", "%v", err)
+	case errors.Is(err, quorum.ErrRefused):
+		return refuseMember(http.StatusConflict, "", "%v", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return refuseMember(http.StatusGatewayTimeout, "", "a majority of the voters did not agree in time: "+
+			"the change may still happen; look at the members before trying again")
+	}
+	return refuseMember(http.StatusServiceUnavailable, "", "%v", err)
+}
+
+// relay passes a change on to the node at a base URL.
+func (n *Node) relay(ctx context.Context, to string, c memberChange) error {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to+membershipPath, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	n.credential.Set(req.Header)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := n.peers.transport.RoundTrip(req)
+	if err != nil {
+		return refuseMember(http.StatusServiceUnavailable, "", "%s gave no answer: %v", to, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return refuseMember(http.StatusServiceUnavailable, "", "%s gave half an answer: %v", to, err)
+	}
+	var r memberRefusal
+	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
+		return refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s", to, resp.Status, text)
+	}
+	return &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
+}
+
+// serveMembership answers a change that another node passed on.
+func (n *Node) serveMembership(w http.ResponseWriter, r *http.Request) {
+	var c memberChange
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		http.Error(w, fmt.Sprintf("not a change of the members: %v", err), http.StatusBadRequest)
+		return
+	}
+	err := n.changeMembers(r.Context(), c)
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	refusal := memberRefusal{Status: http.StatusInternalServerError, Detail: err.Error()}
+	var known *native.MembershipError
+	if errors.As(err, &known) {
+		refusal = memberRefusal{Status: known.Status, Code: known.Code, Detail: known.Detail}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(refusal.Status)
+	_ = json.NewEncoder(w).Encode(refusal) // a peer that is gone asks again
+}
