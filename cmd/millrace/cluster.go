@@ -282,21 +282,26 @@ func (c *cli) showHealth(h *clusterHealth) error {
 		{"offline", &h.Partitions.Offline}, {"under min ISR", &h.Partitions.UnderMin},
 		{"at min ISR", &h.Partitions.AtMin}, {"under-replicated", &h.Partitions.UnderReplicated},
 	}
-	state, shown := map[string]bool{}, 0
-	w := c.table("\nTOPIC\tPARTITION\tSTATE\tLEADER\tREPLICAS\tISR\tMIN ISR")
+	shown := map[string]bool{}
+	var rows []string
 	for _, k := range kinds {
 		for _, p := range k.list.Items {
 			at := p.Topic + "-" + strconv.Itoa(p.Partition)
-			if state[at] {
+			if shown[at] {
 				continue // the worst of its states is there
 			}
-			state[at], shown = true, shown+1
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\n", p.Topic, p.Partition, k.state, orNone(p.Leader),
-				ids(p.Replicas), ids(p.ISR), p.MinISR)
+			shown[at] = true
+			rows = append(rows, fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%d", p.Topic, p.Partition, k.state,
+				orNone(p.Leader), ids(p.Replicas), ids(p.ISR), p.MinISR))
 		}
 	}
-	if shown == 0 {
+	if len(rows) == 0 {
 		return nil
+	}
+	fmt.Fprintln(c.out)
+	w := c.table("TOPIC\tPARTITION\tSTATE\tLEADER\tREPLICAS\tISR\tMIN ISR")
+	for _, row := range rows {
+		fmt.Fprintln(w, row)
 	}
 	return w.Flush()
 }

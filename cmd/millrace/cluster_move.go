@@ -160,7 +160,7 @@ func ending(n int, dry bool) string {
 
 // awaitDrain waits until a broker holds nothing and shows on standard error how many replicas are left.
 func (c *cli) awaitDrain(ctx context.Context, r *remote, id string) error {
-	return c.await(ctx, "partitions left on broker "+id, func() (int, error) {
+	return c.await(ctx, [2]string{"partition", "left on broker " + id}, func() (int, error) {
 		var brokers struct{ Items []clusterBroker }
 		if err := r.get(ctx, "/v1/cluster/brokers", &brokers); err != nil {
 			return 0, err
@@ -175,8 +175,8 @@ func (c *cli) awaitDrain(ctx context.Context, r *remote, id string) error {
 }
 
 // await asks until nothing is left, through faults that pass, and shows how much is left: in place on a terminal, else
-// a line for each change.
-func (c *cli) await(ctx context.Context, what string, left func() (int, error)) error {
+// a line for each change. what is a noun and what follows it.
+func (c *cli) await(ctx context.Context, what [2]string, left func() (int, error)) error {
 	terminal, last, failures := isTerminal(c.err), -1, 0
 	for {
 		n, err := left()
@@ -188,9 +188,9 @@ func (c *cli) await(ctx context.Context, what string, left func() (int, error)) 
 		default:
 			failures = 0
 			if n != last && terminal {
-				fmt.Fprintf(c.err, "\r%d %s\x1b[K", n, what)
+				fmt.Fprintf(c.err, "\r%s %s\x1b[K", plural(n, what[0]), what[1])
 			} else if n != last {
-				fmt.Fprintf(c.err, "%d %s\n", n, what)
+				fmt.Fprintf(c.err, "%s %s\n", plural(n, what[0]), what[1])
 			}
 			if last = n; n == 0 {
 				if terminal {
@@ -268,7 +268,7 @@ func (c *cli) reassign(ctx context.Context, body map[string]any, what string, wa
 	if !wait {
 		return nil
 	}
-	err = c.await(ctx, "reassignments under way", func() (int, error) {
+	err = c.await(ctx, [2]string{"reassignment", "under way"}, func() (int, error) {
 		page, err := r.reassignments(ctx)
 		n := 0
 		for _, m := range page.Items {
