@@ -468,6 +468,13 @@ func (f *FS) FlipBit(name string, off int64, bit uint) error {
 	return nil
 }
 
+// Used is the number of bytes in all files, which a quota counts.
+func (f *FS) Used() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used()
+}
+
 // Files lists the paths of all files, sorted.
 func (f *FS) Files() (names []string) {
 	f.mu.Lock()

@@ -1,0 +1,180 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"millrace/server/metadata"
+	"millrace/server/servertest/history"
+)
+
+const (
+	// leaderWithin is how long after everything is well each partition has a leader and takes and gives records, and
+	// fullWithin how long until every replica is in sync.
+	leaderWithin = 30 * time.Second
+	fullWithin   = 60 * time.Second
+	// pollWithin is how long after its acknowledgement a record is read, when nothing is wrong.
+	pollWithin = 5 * time.Second
+)
+
+// recover makes everything well, and holds the cluster to the times in which it is whole again (L1).
+func (s *sim) recover() {
+	s.heal()
+	s.ends.Wait()
+	s.net.Heal()
+	for _, m := range s.nodes {
+		m.setQuota(-1)
+		sleep(context.Background(), m.faults.heal())
+	}
+	for _, m := range s.nodes {
+		if m.failed.Load() { // an operator replaces the disk's cable, and starts the node again
+			m.kill(modeKill, false)
+		}
+	}
+	for _, m := range s.nodes {
+		if err := m.start(); err != nil {
+			s.violate("L1", "%s does not start: %v", m.name, err)
+			return
+		}
+	}
+	s.note("all is well")
+	since := s.h.Now()
+	if !s.await(since+leaderWithin, s.whyNoLeader) {
+		return
+	}
+	s.everywhere(context.Background())
+	s.note("every partition has a leader")
+	if !s.await(since+fullWithin, s.whyNotFull) {
+		return
+	}
+	s.note("every replica is in sync")
+}
+
+// await waits until nothing is wrong any more. It is a violation when something still is at a time.
+func (s *sim) await(end time.Duration, why func(image *metadata.Image) string) bool {
+	for {
+		wrong := "no node is up"
+		if image := s.image(); image != nil {
+			wrong = why(image)
+		}
+		switch {
+		case wrong == "":
+			return true
+		case s.h.Now() > end:
+			s.violate("L1", "%s", wrong)
+			return false
+		}
+		sleep(context.Background(), 100*time.Millisecond)
+	}
+}
+
+func (s *sim) whyNoLeader(image *metadata.Image) string {
+	for t := range image.Topics() {
+		for i := range t.Partitions {
+			if t.Partitions[i].Leader == metadata.NoLeader {
+				return fmt.Sprintf("%s-%d has no leader: %+v", t.Name, i, t.Partitions[i])
+			}
+		}
+	}
+	return ""
+}
+
+func (s *sim) whyNotFull(image *metadata.Image) string {
+	for t := range image.Topics() {
+		for i := range t.Partitions {
+			if p := &t.Partitions[i]; len(p.ISR) < len(p.Replicas) || p.Reassigning() {
+				return fmt.Sprintf("%s-%d is not in sync: %+v", t.Name, i, *p)
+			}
+		}
+	}
+	return ""
+}
+
+// settle is how long what clients gave up may go on when nothing is wrong.
+const settle = 3 * time.Second
+
+// roundTrips has every partition take a record at one node and give it at another (L1, L2).
+func (s *sim) roundTrips() {
+	sleep(context.Background(), settle)
+	c, end := s.operator, s.h.Now()+pollWithin
+	for _, t := range s.topics {
+		for number := range t.partitions {
+			w := &session{
+				p: &producer{client: c}, name: fmt.Sprintf("last/%s/%d", t.name, number), api: "native", acks: -1,
+				topic: t, partition: number, idempotent: true, calm: true,
+			}
+			for i := 0; w.native([]string{fmt.Sprintf("%s/0/0", w.name)}) != history.OK; i++ {
+				if s.h.Now() > end {
+					s.violate("L1", "%s-%d takes no record: %s", t.name, number, w.why)
+					return
+				}
+				sleep(context.Background(), 100*time.Millisecond)
+			}
+		}
+	}
+}
+
+// finalReads has every node give every partition, from its start to its end.
+func (s *sim) finalReads() {
+	began := s.h.Now()
+	for _, m := range s.nodes {
+		for _, t := range s.topics {
+			for number := range t.partitions {
+				s.finalRead(m, history.Partition{Topic: t.name, Number: int32(number)}, began+pollWithin)
+			}
+		}
+	}
+}
+
+// finalRead reads to the end, which lies behind the record that was produced last.
+func (s *sim) finalRead(m *machine, partition history.Partition, end time.Duration) {
+	p := page{
+		c: s.operator, ctx: context.Background(), session: "final at " + m.name, partition: partition, records: 500,
+		lines: s.rng.IntN(2) == 0, final: true,
+	}
+	for last := false; ; {
+		o, ok := p.read(m)
+		count := len(o.Values)
+		for _, v := range o.Values {
+			last = last || strings.HasPrefix(v, "last/")
+		}
+		switch {
+		case last && ok && count == 0:
+			return
+		case s.h.Now() > end+time.Duration(p.next)*time.Millisecond:
+			s.violate("L2", "%s does not give %s to its end: %s", m.name, partition, o)
+			return
+		case !ok || count == 0:
+			sleep(context.Background(), 50*time.Millisecond)
+		}
+	}
+}
+
+// compareNodes compares the metadata of the nodes (R3, R5) once nothing changes any more.
+func (s *sim) compareNodes() {
+	sleep(context.Background(), 2*time.Second)
+	for _, m := range s.nodes {
+		node := m.alive()
+		if node == nil {
+			s.violate("L1", "%s is down at the end", m.name)
+			return
+		}
+	}
+	s.probe.look(true)
+}
+
+// stopNodes stops all nodes in order.
+func (s *sim) stopNodes() {
+	for i := range s.nodes {
+		m := s.nodes[(i+int(s.opts.Seed))%len(s.nodes)]
+		began := s.h.Now()
+		if err := m.stopInOrder(); err != nil {
+			s.violate("stop", "%s: %v", m.name, err)
+		}
+		if took := s.h.Now() - began; took > time.Minute {
+			s.violate("stop", "%s takes %v to stop", m.name, took)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package simtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"millrace/server/servertest/memnet"
+)
+
+// plan is what a seed makes of a run, but for when goroutines take turns.
+type plan struct {
+	nodes    int
+	link     memnet.Link
+	broker   map[string]string // settings of every node
+	segment  int               // bytes
+	shapes   []shape
+	skewed   bool // clocks differ
+	producer int  // clients by kind
+	reader   int
+	live     int
+	think    time.Duration // between the requests of a client, on average
+	patience time.Duration // how long a client waits for an answer
+	chaos    float64       // how often a request is doubled, delayed or reset
+	faults   int
+	gap      time.Duration // between faults, on average
+	length   time.Duration // of a fault, on average
+	overlap  bool          // faults may overlap
+	kinds    []faultKind
+}
+
+// shape is a topic's.
+type shape struct {
+	partitions int
+	minISR     int
+	unclean    bool
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// around draws a duration with a mean, from a tenth of it to a few times as much.
+func around(r *rand.Rand, mean time.Duration) time.Duration {
+	return mean/10 + time.Duration(min(r.ExpFloat64(), 4)*0.9*float64(mean))
+}
+
+func newPlan(seed uint64) *plan {
+	r := rand.New(rand.NewPCG(seed, 1))
+	p := &plan{
+		nodes: 3,
+		link: memnet.Link{
+			Latency: pick(r, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
+			Jitter:  pick(r, 0, 200*time.Microsecond, 3*time.Millisecond),
+		},
+		segment:  pick(r, 4<<10, 16<<10, 1<<20),
+		producer: 2 + r.IntN(3), reader: 1 + r.IntN(2), live: 1 + r.IntN(2),
+		think:    pick(r, 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond),
+		patience: pick(r, 3*time.Second, 8*time.Second, 35*time.Second),
+		chaos:    pick(r, 0, 0.02, 0.1),
+		faults:   pick(r, 0, 3, 5, 8, 8, 12),
+		gap:      pick(r, 500*time.Millisecond, 1500*time.Millisecond, 3*time.Second),
+		length:   pick(r, 500*time.Millisecond, 2*time.Second, 4*time.Second, 8*time.Second),
+		overlap:  r.IntN(3) > 0,
+		skewed:   r.IntN(3) == 0,
+	}
+	p.broker = map[string]string{
+		"auto.create.topics.enable":               "false",
+		"broker.session.timeout.ms":               pick(r, "3000", "9000"),
+		"broker.heartbeat.interval.ms":            pick(r, "500", "2000"),
+		"replica.lag.time.max.ms":                 pick(r, "1500", "4000", "10000"),
+		"replica.fetch.max.bytes":                 pick(r, "1048576", "1048576", "2000"),
+		"auto.leader.rebalance.enable":            pick(r, "true", "false"),
+		"log.flush.offset.checkpoint.interval.ms": "1000",
+	}
+	if r.IntN(2) == 0 {
+		p.broker["leader.imbalance.check.interval.seconds"] = "5"
+	}
+	for range 1 + r.IntN(2) {
+		s := shape{partitions: 1 + r.IntN(3), minISR: pick(r, 2, 2, 2, 1)}
+		if s.minISR == 1 && r.IntN(2) == 0 {
+			s.unclean = true
+		}
+		p.shapes = append(p.shapes, s)
+	}
+	p.kinds = drawKinds(r)
+	return p
+}
+
+func (p *plan) topics() (topics []*topic) {
+	for i, s := range p.shapes {
+		topics = append(topics, &topic{
+			name: "t" + strconv.Itoa(i), partitions: s.partitions, minISR: s.minISR, unclean: s.unclean,
+		})
+	}
+	return topics
+}
+
+// configs are a topic's, as JSON.
+func (p *plan) configs(t *topic) string {
+	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d","unclean.leader.election.enable":"%t"}`,
+		p.segment, t.minISR, t.unclean)
+}
+
+// String tells the plan on one line.
+func (p *plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "latency %v+%v, segments %d", p.link.Latency, p.link.Jitter, p.segment)
+	for i, s := range p.shapes {
+		fmt.Fprintf(&b, ", t%d: %d partitions min ISR %d", i, s.partitions, s.minISR)
+		if s.unclean {
+			b.WriteString(" unclean")
+		}
+	}
+	fmt.Fprintf(&b, ", %d producers, %d readers, %d live, think %v, patience %v, chaos %v",
+		p.producer, p.reader, p.live, p.think, p.patience, p.chaos)
+	fmt.Fprintf(&b, ", session %s, lag %s", p.broker["broker.session.timeout.ms"], p.broker["replica.lag.time.max.ms"])
+	fmt.Fprintf(&b, ", %d faults of %v every %v, overlap %t, of:", p.faults, p.length, p.gap, p.overlap)
+	for _, k := range p.kinds {
+		b.WriteString(" " + k.name)
+	}
+	return b.String()
+}
+
+// drawKinds draws which faults a run knows: sometimes all, more often a few, so that each meets each.
+func drawKinds(r *rand.Rand) (kinds []faultKind) {
+	all := allKinds()
+	if r.IntN(4) == 0 {
+		return all
+	}
+	for range 2 + r.IntN(4) {
+		kinds = append(kinds, all[r.IntN(len(all))])
+	}
+	return kinds
+}

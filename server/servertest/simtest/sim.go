@@ -1,0 +1,232 @@
+// Package simtest runs whole clusters in fake time and throws faults at them: nodes with their real HTTP, Raft,
+// replication and storage over a network and disks in memory, and clients that produce, read, follow live streams and
+// change topics meanwhile. Everything the clients were told goes into a history, which is held to the invariants of
+// package history; what the nodes hold is compared byte by byte at the end, and sampled on the way.
+//
+// All of a run is drawn from its seed: sizes, settings, workloads, faults and their times. The scheduler is not, so that
+// two runs of a seed differ in how goroutines take turns; a seed that found something usually finds it again in a few
+// tries.
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/server/partition"
+	"millrace/server/servertest/history"
+	"millrace/server/servertest/memnet"
+)
+
+// Options are what a run is given beside its seed.
+type Options struct {
+	Seed uint64
+	// Nodes is how many nodes the cluster has; 0 means 3.
+	Nodes int
+	// Flaws are planted in every node.
+	Flaws partition.Flaws
+	// Scratch is a folder for what nodes insist to keep on the real disk.
+	Scratch string
+}
+
+// Result is what came of a run.
+type Result struct {
+	Violations []*history.Violation
+	History    *history.History
+	// Trace is the last packets of the network, Logs the last lines of each node.
+	Trace []string
+	Logs  []string
+	// Faults is what the nemesis did, one a line.
+	Faults []string
+	Plan   string
+	// Acked counts acknowledged records, Seen those that somebody read, Final those that are there at the end.
+	Acked, Seen, Final int
+	// Length is the length of the run in fake time.
+	Length time.Duration
+}
+
+// Run runs one schedule. It starts a bubble, so t must not be in one.
+func Run(t *testing.T, o Options) *Result {
+	t.Helper()
+	r := &Result{}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, o)
+		s.run()
+		s.result(r)
+	})
+	return r
+}
+
+// sim is one run.
+type sim struct {
+	t     testing.TB
+	opts  Options
+	plan  *plan
+	rng   *rand.Rand // of the nemesis; only the driver draws from it
+	net   *memnet.Net
+	h     *history.History
+	nodes []*machine
+	ctx   context.Context // of the clients
+	stop  context.CancelFunc
+
+	clients sync.WaitGroup
+	ends    sync.WaitGroup  // of faults
+	healing context.Context // ends when faults shall
+	heal    context.CancelFunc
+
+	mu        sync.Mutex
+	topics    []*topic             // guarded by mu
+	exempted  []string             // guarded by mu; topics whose life is not certain
+	wrong     []*history.Violation // guarded by mu; what was seen on the way
+	faults    []string             // guarded by mu
+	probe     *prober
+	clusterID string
+	operator  *client // of the driver, after the clients and beside them
+}
+
+// topic is a topic that clients use.
+type topic struct {
+	name       string // as in the history
+	partitions int    // guarded by the simulation's mu; grows
+	minISR     int
+	unclean    bool
+}
+
+func newSim(t testing.TB, o Options) *sim {
+	p := newPlan(o.Seed)
+	if o.Nodes > 0 {
+		p.nodes = o.Nodes
+		for i := range p.shapes {
+			p.shapes[i].minISR = min(p.shapes[i].minISR, o.Nodes)
+		}
+	}
+	s := &sim{
+		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
+		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.healing, s.heal = context.WithCancel(context.Background())
+	s.probe = newProber(s)
+	for i := range p.nodes {
+		s.nodes = append(s.nodes, newMachine(s, int32(i+1)))
+	}
+	s.operator = s.newClient("operator", 999)
+	s.operator.ctx = context.Background()
+	return s
+}
+
+// note takes something that the nemesis or the driver did into history and log.
+func (s *sim) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	now := s.h.Now()
+	s.h.Add(&history.Op{Kind: history.Fault, Client: "nemesis", Outcome: history.OK, Invoke: now, Return: now, Note: text})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, fmt.Sprintf("%11.6f %s", now.Seconds(), text))
+}
+
+// violate notes a broken invariant that was seen on the way.
+func (s *sim) violate(invariant, format string, args ...any) {
+	text := fmt.Sprintf("at %.6f: ", s.h.Now().Seconds()) + fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.wrong) < 50 {
+		s.wrong = append(s.wrong, &history.Violation{Invariant: invariant, Text: text})
+	}
+}
+
+// broken says whether something was seen on the way already.
+func (s *sim) broken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.wrong) > 0
+}
+
+// sleep lets time pass, and says whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// run is the schedule: start, work under faults, heal, look at everything, stop.
+func (s *sim) run() {
+	defer s.end()
+	if !s.start() {
+		return
+	}
+	s.probe.start()
+	s.startClients()
+	s.nemesis()
+	s.recover()
+	s.stop()
+	s.clients.Wait()
+	s.probe.stop()
+	if !s.broken() {
+		s.roundTrips()
+	}
+	if s.broken() {
+		return
+	}
+	s.finalReads()
+	s.compareNodes()
+	s.stopNodes()
+	s.compareDisks()
+}
+
+// end leaves nothing behind, however the run went.
+func (s *sim) end() {
+	s.stop()
+	s.heal()
+	s.clients.Wait()
+	s.ends.Wait()
+	s.probe.stop()
+	s.net.Heal()
+	for _, m := range s.nodes {
+		m.faults.heal()
+		m.kill(modeKill, false)
+	}
+	s.operator.close()
+	s.net.Close()
+	s.ends.Wait()
+}
+
+func (s *sim) result(r *Result) {
+	ops := s.h.Ops()
+	rules := history.Rules{Unclean: map[string]bool{}}
+	for _, t := range s.topics {
+		rules.Unclean[t.name] = t.unclean
+	}
+	for _, name := range s.exempted {
+		rules.Unclean[name] = true
+	}
+	r.Violations = append(history.Check(ops, rules), s.wrong...)
+	r.History, r.Trace, r.Faults, r.Plan = s.h, s.net.Trace(), s.faults, s.plan.String()
+	r.Length = s.h.Now()
+	for _, m := range s.nodes {
+		r.Logs = append(r.Logs, m.logs.lines()...)
+	}
+	seen := map[string]bool{}
+	for _, o := range ops {
+		switch {
+		case o.Kind == history.Send && o.Outcome == history.OK:
+			r.Acked += len(o.Values)
+		case o.Kind == history.Read && o.Final && o.Node == s.nodes[0].name:
+			r.Final += len(o.Values)
+		case o.Kind == history.Read:
+			for _, v := range o.Values {
+				seen[v] = true
+			}
+		}
+	}
+	r.Seen = len(seen)
+}

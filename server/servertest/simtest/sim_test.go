@@ -1,0 +1,109 @@
+package simtest_test
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/server/servertest/simtest"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", 0, "how many schedules to run; 0: 300, under -race 20, with -short 10")
+	seed0 = flag.Uint64("sim.seed0", 1, "the first seed")
+	seed  = flag.Uint64("sim.seed", 0, "the one seed to run")
+	tries = flag.Int("sim.tries", 1, "how often to run each seed")
+	nodes = flag.Int("sim.nodes", 0, "how many nodes; 0: 3")
+	keep  = flag.String("sim.keep", os.TempDir(), "where the histories of failures are kept")
+)
+
+// run runs a seed and fails the test with all that is known when something was wrong.
+func run(t *testing.T, seed uint64) *simtest.Result {
+	t.Helper()
+	r := simtest.Run(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Nodes: *nodes})
+	if len(r.Violations) == 0 {
+		t.Logf("seed %d: %v, %d records acknowledged, %d read, %d at the end", seed, r.Length, r.Acked, r.Seen, r.Final)
+		return r
+	}
+	t.Error(report(t, seed, r))
+	return r
+}
+
+// report tells what was wrong, and how to see it again.
+func report(t *testing.T, seed uint64, r *simtest.Result) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d broke an invariant. Again:\n", seed)
+	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run TestSimulation -sim.seed %d -sim.tries 20\n", seed)
+	fmt.Fprintf(&b, "plan: %s\n", r.Plan)
+	for i, v := range r.Violations {
+		if i == 5 {
+			fmt.Fprintf(&b, "and %d more\n", len(r.Violations)-i)
+			break
+		}
+		fmt.Fprintln(&b, v)
+	}
+	fmt.Fprintf(&b, "faults:\n  %s\n", strings.Join(r.Faults, "\n  "))
+	path := filepath.Join(*keep, fmt.Sprintf("sim-%d.jsonl", seed))
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	require.NoError(t, r.History.Write(w))
+	require.NoError(t, w.Flush())
+	logs := filepath.Join(*keep, fmt.Sprintf("sim-%d.log", seed))
+	text := strings.Join(r.Logs, "\n") + "\n\n" + strings.Join(r.Trace, "\n") + "\n"
+	require.NoError(t, os.WriteFile(logs, []byte(text), 0o600))
+	fmt.Fprintf(&b, "history: %s\nlogs of the nodes and the last packets: %s\n", path, logs)
+	return b.String()
+}
+
+// The cluster keeps what it promises, whatever happens to it.
+func TestSimulation(t *testing.T) {
+	first, count := *seed0, *seeds
+	switch {
+	case *seed > 0:
+		first, count = *seed, 1
+	case count > 0:
+	case testing.Short():
+		count = 10
+	case race:
+		count = 20
+	default:
+		count = 300
+	}
+	for i := range uint64(count) {
+		for try := range *tries {
+			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
+				t.Parallel()
+				run(t, first+i)
+			})
+		}
+	}
+}
+
+// Seeds that once found something find nothing any more.
+func TestRegressions(t *testing.T) {
+	data, err := os.ReadFile("testdata/seeds.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		text, what, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		seed, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			t.Log("it found:", what)
+			run(t, seed)
+		})
+	}
+}
