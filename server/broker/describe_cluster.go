@@ -13,7 +13,8 @@ import (
 // DescribeCluster (key 60).
 //
 // Lists the brokers with the address that clients use; fenced ones only when the request asks for
-// them. Beyond Kafka, one that is about to stop is marked ShuttingDown (package ktag). The controllers have no endpoints of their own, so endpoint type 2 is refused.
+// them. Beyond Kafka, one that is about to stop is marked ShuttingDown (package ktag). The
+// controllers have no endpoints of their own, so endpoint type 2 is refused.
 
 // noOperations is the answer where authorised operations were not computed.
 const noOperations = math.MinInt32

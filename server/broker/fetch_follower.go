@@ -17,13 +17,17 @@ import (
 //
 // The offset at which a follower fetches a partition acknowledges what lies before it, so the request
 // itself may raise the high watermark. Partitions are named by topic id, since a name could mean an older
-// topic. The answer comes at once when a partition has records for the follower, an error or a divergence,
-// and else when something is appended that somebody waits for, a few milliseconds after something is
-// appended that nobody waits for, when the follower's readers lag behind the high watermark, or after
-// MaxWaitMillis.
+// topic. The answer comes at once when there is an error, a divergence, a record that somebody waits for, much to
+// send, or something for a replica that is not in sync. Else it comes when something is appended that somebody
+// waits for, a few milliseconds after there is something that nobody waits for, when the follower's readers
+// lag behind the high watermark, or after MaxWaitMillis.
 
-// linger is how long appends that nobody waits for are collected before a follower is answered.
-const linger = 5 * time.Millisecond
+// linger is how long records that nobody waits for are collected before a follower is answered, unless they
+// are lingerBytes by then.
+const (
+	linger      = 5 * time.Millisecond
+	lingerBytes = 64 << 10
+)
 
 // maxFollowerBytes bounds one answer whatever the request says.
 const maxFollowerBytes = 64 << 20
@@ -43,12 +47,12 @@ type followerFetch struct {
 
 // fetchedPart is what the fetch saw of one partition; leader is nil where there is nothing to watch.
 type fetchedPart struct {
-	leader  *partition.Leader
-	seen    int64 // log end offset
-	showing int64 // high watermark answered
+	leader *partition.Leader
+	seen   int64 // the log end that is no news: that of the log, or of the follower if it lacks something
 }
 
-func (b *Broker) handleFollowerFetch(ctx context.Context, v *view, req *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
+func (b *Broker) handleFollowerFetch(ctx context.Context, v *view,
+	req *kmsg.FetchRequest) (*kmsg.FetchResponse, error) {
 	f := b.followerFetches.Get().(*followerFetch)
 	defer f.release()
 	f.broker, f.view, f.req, f.resp = b, v, req, newFetchResponse(req)
@@ -56,7 +60,7 @@ func (b *Broker) handleFollowerFetch(ctx context.Context, v *view, req *kmsg.Fet
 		f.alloc = arena.Alloc
 	}
 	f.read()
-	if !f.urgent && f.size == 0 && req.MaxWaitMillis > 0 {
+	if !f.urgent && f.size < lingerBytes && req.MaxWaitMillis > 0 {
 		if err := f.wait(ctx); err != nil {
 			return nil, err
 		}
@@ -122,7 +126,7 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 		HighWatermark: in.HighWatermark, MaxBytes: most, Alloc: f.alloc, BoundsOnly: most == 0,
 	})
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
-	f.parts = append(f.parts, fetchedPart{leader: leader, seen: got.LogEnd, showing: got.HighWatermark})
+	f.parts = append(f.parts, fetchedPart{leader: leader, seen: got.LogEnd})
 	if err != nil {
 		f.broker.noticed(leader.Name(), err)
 		return err
@@ -139,6 +143,10 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 	f.size += len(out.RecordBatches)
 	if slow {
 		f.broker.throttles.leader.take(len(out.RecordBatches))
+	}
+	if len(out.RecordBatches) > 0 {
+		f.parts[len(f.parts)-1].seen = in.FetchOffset
+		f.urgent = f.urgent || leader.Awaited() || !slices.Contains(t.Partitions[in.Partition].ISR, f.req.ReplicaState.ID)
 	}
 	return nil
 }

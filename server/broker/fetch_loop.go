@@ -360,8 +360,10 @@ func (l *fetchLoop) takePart(a *asking, part *kmsg.FetchResponseTopicPartition, 
 		l.refused(a.feed, kerr.CorruptMessage.Code, now)
 		return
 	case partition.Retry, partition.Stop:
-		l.refused(a.feed, kerr.FencedLeaderEpoch.Code, now) // until the metadata says more
-		return
+		if err == nil {
+			l.refused(a.feed, kerr.FencedLeaderEpoch.Code, now) // until the metadata says more
+			return
+		}
 	}
 	if err != nil {
 		l.fault(a.feed, now, err)

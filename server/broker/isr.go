@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,6 +18,7 @@ import (
 type isrProposer struct {
 	broker *Broker
 	wake   chan struct{}
+	look   atomic.Bool // the followers are to be looked at now: a broker has come into service
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -66,6 +68,9 @@ func (p *isrProposer) run() {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
+			if p.look.Swap(false) {
+				p.checkLag()
+			}
 		case <-timer.C:
 			p.checkLag()
 			timer.Reset(p.lagInterval())
@@ -92,7 +97,7 @@ func (p *isrProposer) lagInterval() time.Duration {
 	return max(image.Settings().ReplicaLagTimeMax/2, time.Millisecond)
 }
 
-// checkLag looks for followers that have fallen behind.
+// checkLag looks for followers that have fallen behind, and for those that have become fit.
 func (p *isrProposer) checkLag() {
 	now := time.Now()
 	p.broker.view.Load().all(func(h *hosted) {

@@ -140,6 +140,13 @@ func (l *Leader) ReplicaBounds(leaderEpoch int32) (start, end int64, err error) 
 	return b.LogStart, b.LogEnd, nil
 }
 
+// Awaited says whether somebody waits for the high watermark: a produce, or a consumer at the end of the log.
+func (l *Leader) Awaited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiters.head != nil
+}
+
 // WatchAppends registers a follower's fetch that saw the log end at seen: the waiter is woken when the log grows
 // past that, at once if somebody waits for the high watermark, else after what Linger allows. It is also
 // woken when the high watermark passes hw, which is the one the follower knows, and when the epoch ends. An

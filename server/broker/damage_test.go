@@ -1,0 +1,170 @@
+package broker_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/storage/storagetest"
+)
+
+const firstSegment = "t-0/00000000000000000000.log"
+
+// stray counts the files of logs that were set aside.
+func (m *member) stray() int {
+	n := 0
+	for _, f := range m.disk.Files() {
+		if strings.Contains(f, "-stray/") && strings.HasSuffix(f, ".log") {
+			n++
+		}
+	}
+	return n
+}
+
+// A leader whose log is damaged hands over, sets its log aside and fetches it anew.
+func TestDamagedLeader(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[1]
+		for range 10 {
+			m.produce("t", strings.Repeat("v", 100))
+		}
+		require.NoError(t, m.disk.FlipBit(firstSegment, 300, 1))
+		_, p := m.read("t", 1, "")
+		require.Equal(t, "CORRUPT_MESSAGE", name(p.ErrorCode))
+		c.await("another leads", func() bool { return c.partition("t", 0).Leader != 1 })
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		require.Equal(t, 1, m.stray())
+		c.members[c.partition("t", 0).Leader].produce("t", "after")
+		c.identical("t")
+	})
+}
+
+// A follower that finds damage when a consumer reads gives up its place before it gives up its log.
+func TestDamagedFollower(t *testing.T) {
+	o := ofThree()
+	o.racks = map[int32]string{1: "a", 2: "b", 3: "c"}
+	simulate(t, o, func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		for range 10 {
+			c.members[1].produce("t", strings.Repeat("v", 100))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second) // the followers know that it is committed
+		m := c.members[3]
+		require.NoError(t, m.disk.FlipBit(firstSegment, 300, 1))
+		epoch := c.partition("t", 0).PartitionEpoch
+		_, p := m.read("t", 1, "c")
+		require.Equal(t, "CORRUPT_MESSAGE", name(p.ErrorCode))
+		c.await("out of the ISR", func() bool { return c.partition("t", 0).PartitionEpoch > epoch })
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		require.Equal(t, 1, m.stray())
+		require.Equal(t, int32(1), c.partition("t", 0).Leader)
+		c.members[1].produce("t", "after")
+		c.identical("t")
+	})
+}
+
+// A log that cannot be opened is fetched anew like one that cannot be read.
+func TestDamageFoundAtStart(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		for range 10 {
+			c.members[1].produce("t", strings.Repeat("v", 100))
+		}
+		m := c.members[1]
+		m.stop()
+		for _, f := range m.disk.Files() {
+			if strings.HasPrefix(f, "t-0/") && strings.HasSuffix(f, "partition.metadata") {
+				m.disk.WriteFile(f, []byte("nonsense"))
+			}
+		}
+		m.start()
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		c.members[c.partition("t", 0).Leader].produce("t", "after")
+		c.identical("t")
+	})
+}
+
+// The only replica in sync keeps its damaged log and what can be read of it.
+func TestDamagedLastReplica(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", [][]int32{{1, 2}})
+		m := c.members[1]
+		m.produce("t", strings.Repeat("v", 100))
+		m.produce("t", strings.Repeat("v", 100))
+		c.members[2].cut.Store(true)
+		c.fence(2)
+		require.NoError(t, m.disk.FlipBit(firstSegment, 100, 1))
+		_, p := m.read("t", 0, "")
+		require.Equal(t, "CORRUPT_MESSAGE", name(p.ErrorCode))
+		time.Sleep(time.Minute)
+		require.Equal(t, int32(1), c.partition("t", 0).Leader)
+		require.Zero(t, m.stray())
+		got, _ := m.read("t", 1, "")
+		require.Len(t, got, 1)
+	})
+}
+
+// A leader whose disk takes no more writes hands over, and stays out.
+func TestFailedDisk(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[1]
+		m.produce("t", "a")
+		m.disk.SetFault(func(op storagetest.Op, file string) (time.Duration, error) {
+			if (op == storagetest.OpSync || op == storagetest.OpSyncAll) && strings.HasPrefix(file, "t-0") {
+				return 0, errCut
+			}
+			return 0, nil
+		})
+		p := m.send("t", -1, 10*time.Second, "b")
+		require.NotEqual(t, "NONE", name(p.ErrorCode))
+		c.await("another leads", func() bool { return c.partition("t", 0).Leader != 1 })
+		require.False(t, slices.Contains(c.partition("t", 0).ISR, 1))
+		c.members[c.partition("t", 0).Leader].produce("t", "c")
+		m.disk.SetFault(nil)
+		m.abandon()
+		m.start()
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		c.identical("t")
+	})
+}
+
+// A consumer that names its rack may read at a follower, up to the high watermark that this knows, which
+// follows the leader's at once.
+func TestFollowerReads(t *testing.T) {
+	o := ofThree()
+	o.racks = map[int32]string{1: "a", 2: "b", 3: "c"}
+	simulate(t, o, func(t *testing.T, c *cluster) {
+		c.create("t", three())
+		leader, near := c.members[1], c.members[2]
+		leader.produce("t", "a")
+		_, p := near.read("t", 0, "")
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(p.ErrorCode))
+		require.Equal(t, int32(1), p.CurrentLeader.LeaderID)
+		require.Equal(t, int32(0), p.CurrentLeader.LeaderEpoch)
+		c.await("a is known to be committed", func() bool { got, _ := near.read("t", 0, "b"); return len(got) == 1 })
+		began := time.Now()
+		done := make(chan time.Duration, 1)
+		go func() {
+			req := near.fetchRequest("t", 1, "b")
+			req.MaxWaitMillis = 60_000
+			resp, err := req.RequestWith(t.Context(), near.broker)
+			if err == nil && len(resp.Topics[0].Partitions[0].RecordBatches) > 0 {
+				done <- time.Since(began)
+			}
+			close(done)
+		}()
+		time.Sleep(time.Second)
+		began = time.Now()
+		leader.produce("t", "b")
+		require.Less(t, <-done, 50*time.Millisecond, "a reader at a follower waits for no long poll")
+		_, p = near.read("t", 99, "b")
+		require.Equal(t, "OFFSET_OUT_OF_RANGE", name(p.ErrorCode))
+	})
+}
