@@ -2,12 +2,10 @@ package server
 
 import (
 	"github.com/go-chi/chi/v5"
-
-	"millrace/api"
 )
 
 // ConnectionLimit is how many connections a process is allowed.
 var ConnectionLimit = connectionLimit
 
 // Routes lists what a node serves, for the test that compares it with the contract.
-func Routes(n *Node) chi.Routes { return n.http.Handler.(*api.Router).Routes() }
+func Routes(n *Node) chi.Routes { return n.api.Routes() }

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/api"
 	"millrace/api/native"
 	"millrace/record"
 	"millrace/server/broker"
@@ -54,6 +55,7 @@ type Node struct {
 
 	pool     *record.Pool
 	native   *native.Server // owns the live streams
+	api      *api.Router    // what the public paths answer
 	listener *cappedListener
 	http     *http.Server
 	requests context.Context // parent of every request's context; its end asks long polls to end

@@ -181,7 +181,7 @@ func (n *Node) openCluster() error {
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
 		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied, Register: n.registerBroker,
-		Flaws: n.cfg.Flaws,
+		Flaws:  n.cfg.Flaws,
 		LogDir: n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
 		Now: n.cfg.Now, Logger: n.log, Registerer: n.registry,
 	})
@@ -256,8 +256,7 @@ func randomID(r *rand.Rand) metadata.UUID {
 
 // serve starts the HTTP edge on the port that listen bound.
 func (n *Node) serve() error {
-	handler, err := n.handler()
-	if err != nil {
+	if err := n.openAPI(); err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
 	internal := n.internalHandler()
@@ -271,7 +270,7 @@ func (n *Node) serve() error {
 				internal.ServeHTTP(w, r)
 				return
 			}
-			handler.ServeHTTP(w, r)
+			n.api.ServeHTTP(w, r)
 		}),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: n.cfg.HTTP.ReadHeaderTimeout,
@@ -312,15 +311,15 @@ func (n *Node) fatal(err error) {
 	}
 }
 
-// handler puts the APIs over the router.
-func (n *Node) handler() (http.Handler, error) {
+// openAPI puts the APIs over the router.
+func (n *Node) openAPI() error {
 	n.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newNodeCollector(n),
 	)
 	urls, err := n.cfg.advertised()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var advertised []string
 	for _, u := range urls {
@@ -334,10 +333,11 @@ func (n *Node) handler() (http.Handler, error) {
 		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n.native = native.New(native.Options{Edge: edge, Client: c, Membership: n.membership()})
 	v2 := restv2.New(edge, c, restv2.Options{})
 	v3 := restv3.New(edge, c, restv3.Options{})
-	return api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount), nil
+	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount)
+	return nil
 }
