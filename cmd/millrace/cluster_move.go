@@ -422,7 +422,7 @@ func (c *cli) listReassignments(ctx context.Context) error {
 		fmt.Fprintf(c.err, "and %d more\n", more)
 	}
 	if page.Throttle != nil {
-		fmt.Fprintf(c.err, "copying is throttled to %s a second a broker", byteCount(&page.Throttle.Rate))
+		fmt.Fprintf(c.err, "copying is throttled to %d bytes a second a broker", page.Throttle.Rate)
 		if page.Count == 0 {
 			fmt.Fprint(c.err, "; 'millrace cluster reassignments --remove-throttle' ends that")
 		}
