@@ -61,8 +61,8 @@ func (g *rig) note(t *testing.T, q *request, a *answer, what string) {
 // needsAbsent are the operations whose examples make what restore makes.
 var needsAbsent = map[string]bool{"createTopic": true, "createKafkaTopic": true}
 
-// ofSeveral are the examples that only a cluster of several nodes can follow, and the status by which one node by itself
-// refuses them.
+// ofSeveral are the examples that only a cluster of several nodes can follow, and the status by which one node by
+// itself refuses them.
 var ofSeveral = map[string]int{
 	"addMember body application/json example":        http.StatusConflict,
 	"removeMember plain":                             http.StatusConflict,

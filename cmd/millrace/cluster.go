@@ -342,9 +342,9 @@ func newClusterAdd(c *cli) *cobra.Command {
 		Short: "Add a node to the quorum, or tell a node's new address",
 		Long: `Add a node to the metadata quorum, or tell a node's new address.
 
-A node that is started with the cluster's --voters and secret and a --node-id of its own adds itself, as a broker without
-a vote. This is for a node whose address has changed, or for one that is to vote at once: --voter gives it a vote. Keep
-the number of voters at 3 or 5.`,
+A node that is started with the cluster's --voters and secret and a --node-id of its own adds itself, as a broker
+without a vote. This is for a node whose address has changed, or for one that is to vote at once: --voter gives it a
+vote. Keep the number of voters at 3 or 5.`,
 		Example: `  millrace cluster add 4=http://h4:8082
   millrace cluster add 4=http://h4:8082 --voter`,
 		Args: cobra.ExactArgs(1),

@@ -18,14 +18,17 @@ const (
 
 // A drain that waits shows what is left, goes on through a fault that passes, and removes its throttle in the end.
 func TestDrainWaits(t *testing.T) {
-	url, requests := answering(t, answer(202, drained), answer(200, twoLeft), answer(503, overloaded), answer(200, oneLeft),
-		answer(200, empty), answer(http.StatusNoContent, ""))
+	url, requests := answering(t, answer(202, drained), answer(200, twoLeft), answer(503, overloaded),
+		answer(200, oneLeft), answer(200, empty), answer(http.StatusNoContent, ""))
 	out, stderr, code := command(t, "", "cluster", "drain", "3", "--throttle", "2MiB", "--wait", "--url", url)
 	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, out, "2 partitions move off broker 3\n")
 	require.Contains(t, out, "t      1          1,3       1,2\n")
 	require.Contains(t, out, "broker 3 is empty; stop its node, then 'millrace cluster decommission 3'\n")
-	require.Equal(t, "2 partitions left on broker 3\n1 partition left on broker 3\n0 partitions left on broker 3\n", stderr)
+	require.Equal(t, `2 partitions left on broker 3
+1 partition left on broker 3
+0 partitions left on broker 3
+`, stderr)
 	seen := requests()
 	require.Len(t, seen, 6)
 	require.Contains(t, seen[0], `{"dry_run":false,"throttle_bytes_per_second":2097152}`)
