@@ -34,7 +34,7 @@ import (
 // commands to the metadata of each member in turn. Messages between members are encoded and decoded.
 // Tests run it in fake time.
 type cluster struct {
-	t      *testing.T
+	t      testing.TB
 	policy storage.SyncPolicy
 	static map[string]string // broker configuration
 	racks  map[int32]string
@@ -50,7 +50,8 @@ type cluster struct {
 type member struct {
 	c       *cluster
 	id      int32
-	disk    *storagetest.FS
+	fs      storage.FS
+	disk    *storagetest.FS // the same, if it is in memory
 	machine *metadata.Machine
 	dir     *storage.Dir
 	broker  *broker.Broker
@@ -58,6 +59,7 @@ type member struct {
 	up      atomic.Bool   // its port is open
 	cut     atomic.Bool   // nothing reaches it, and it reaches nobody
 	fetches atomic.Int64  // fetches of followers that it got
+	pulse   chan struct{} // gets one at each of them, if somebody listens
 	lives   byte
 }
 
@@ -66,6 +68,7 @@ type clusterOptions struct {
 	policy  storage.SyncPolicy
 	static  map[string]string
 	racks   map[int32]string
+	real    bool // files, in place of disks in memory
 }
 
 // simulate runs a test of a cluster in fake time.
@@ -78,7 +81,7 @@ func simulate(t *testing.T, o clusterOptions, test func(t *testing.T, c *cluster
 }
 
 // newCluster starts members with ids from 1. Close it before the test ends.
-func newCluster(t *testing.T, o clusterOptions) *cluster {
+func newCluster(t testing.TB, o clusterOptions) *cluster {
 	c := &cluster{
 		t: t, policy: o.policy, static: o.static, racks: o.racks,
 		turn: make(chan struct{}, 1), members: make(map[int32]*member),
@@ -88,7 +91,12 @@ func newCluster(t *testing.T, o clusterOptions) *cluster {
 	require.NoError(t, err)
 	c.control = &fakeController{c: c, fencing: true}
 	for id := int32(1); id <= int32(o.members); id++ {
-		c.members[id] = &member{c: c, id: id, disk: storagetest.New()}
+		m := &member{c: c, id: id, disk: storagetest.New(), pulse: make(chan struct{})}
+		if m.fs = m.disk; o.real {
+			m.fs, err = storage.OSFS(t.TempDir())
+			require.NoError(t, err)
+		}
+		c.members[id] = m
 	}
 	for id := int32(1); id <= int32(o.members); id++ {
 		c.members[id].start()
@@ -160,7 +168,7 @@ func (m *member) start() {
 	if !testing.Verbose() {
 		logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	m.dir, err = storage.OpenDir(storage.DirOptions{FS: m.disk, Now: time.Now, SyncPolicy: m.c.policy, Logger: logger})
+	m.dir, err = storage.OpenDir(storage.DirOptions{FS: m.fs, Now: time.Now, SyncPolicy: m.c.policy, Logger: logger})
 	require.NoError(t, err)
 	m.broker = broker.Open(broker.Config{
 		NodeID: m.id,
@@ -222,6 +230,7 @@ func (m *member) crash() {
 	m.up.Store(false)
 	m.detach()
 	m.disk = m.disk.Crash(storagetest.LoseAll, rand.New(rand.NewPCG(1, 1)))
+	m.fs = m.disk
 	_ = m.broker.Close() // its disk is gone
 	_ = m.dir.Close()
 }
@@ -233,6 +242,25 @@ func (c *cluster) change(id int32, state metadata.BrokerState) {
 	b := c.image().Broker(id)
 	r := c.propose(&metadata.ChangeBrokers{Changes: []metadata.BrokerChange{{ID: id, Epoch: b.Epoch, State: state}}})
 	require.Zero(c.t, r.Items[0].Code, r.Items[0].Message)
+}
+
+// move gives partition 0 of a topic other replicas.
+func (c *cluster) move(topic string, replicas ...int32) {
+	r := c.propose(&metadata.AlterReassignments{
+		Partitions: []metadata.Reassignment{{Topic: topic, Replicas: replicas}}, AllowRFChange: true,
+	})
+	require.Zero(c.t, r.Items[0].Code, r.Items[0].Message)
+}
+
+// awaitPartition waits until the member's metadata says that of partition 0.
+func (m *member) awaitPartition(topic string, is func(metadata.Partition) bool) {
+	for {
+		_, next := m.machine.Settled()
+		if is(m.machine.Image().Topic(topic).Partitions[0]) {
+			return
+		}
+		<-next
+	}
 }
 
 // create makes a topic with a partition for each list of replicas.
@@ -287,6 +315,10 @@ func (m *member) reach() error {
 func (m *member) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	if f, ok := r.(*kmsg.FetchRequest); ok && f.ReplicaState.ID >= 0 {
 		m.fetches.Add(1)
+		select {
+		case m.pulse <- struct{}{}:
+		default:
+		}
 	}
 	return m.broker.Request(ctx, r)
 }
@@ -453,17 +485,24 @@ func (f *fakeController) set(change func(*fakeController)) {
 	change(f)
 }
 
-// send produces one batch to partition 0 of a topic through the member given.
-func (m *member) send(topic string, acks int16, timeout time.Duration,
-	vs ...string) *kmsg.ProduceResponseTopicPartition {
+// produceRequest is one batch for partition 0.
+func (m *member) produceRequest(topic string, acks int16, batch []byte) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = acks, int32(timeout.Milliseconds())
+	req.Acks, req.TimeoutMillis = acks, 30_000
 	t := kmsg.NewProduceRequestTopic()
 	t.Topic, t.TopicID = topic, m.broker.Image().Topic(topic).ID
 	p := kmsg.NewProduceRequestTopicPartition()
-	p.Records = plain(vs...)
+	p.Records = batch
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
+	return req
+}
+
+// send produces one batch to partition 0 of a topic through the member given.
+func (m *member) send(topic string, acks int16, timeout time.Duration,
+	vs ...string) *kmsg.ProduceResponseTopicPartition {
+	req := m.produceRequest(topic, acks, plain(vs...))
+	req.TimeoutMillis = int32(timeout.Milliseconds())
 	resp, err := req.RequestWith(context.Background(), m.broker)
 	require.NoError(m.c.t, err)
 	return &resp.Topics[0].Partitions[0]

@@ -352,8 +352,11 @@ func (l *fetchLoop) takePart(a *asking, part *kmsg.FetchResponseTopicPartition, 
 	}
 	outcome, err := a.feed.follower.Take(a.pos, got)
 	switch outcome {
-	case partition.NeedsSync:
-		l.written = append(l.written, a.feed.follower)
+	case partition.Taken, partition.NeedsSync:
+		// Far behind no sync is needed yet; it is asked for all the same, so that the last one is not long.
+		if len(part.RecordBatches) > 0 || outcome == partition.NeedsSync {
+			l.written = append(l.written, a.feed.follower)
+		}
 	case partition.OutOfRange:
 		err = l.restart(a)
 	case partition.Corrupt:

@@ -105,10 +105,14 @@ func (w *watch) change(c metadata.Change) {
 		now.settings = was.settings
 	}
 	for i := range now.parts {
-		if p := &now.parts[i]; reconfigure && p.replica != nil {
+		p := &now.parts[i]
+		if reconfigure && p.replica != nil {
 			p.replica.Reconfigure(now.settings)
 		}
-		w.changePart(now, int32(i))
+		if reconfigure || was == nil || i >= len(was.parts) || c.New.Partitions[i].PartitionEpoch !=
+			was.topic.Partitions[i].PartitionEpoch || p.err != nil {
+			w.changePart(now, int32(i))
+		}
 	}
 	w.editor.put(c.New.ID, now)
 }

@@ -16,9 +16,10 @@ import (
 // isrProposer brings the ISR changes that this node's leaders want before the controller. One goroutine
 // has one AlterPartition on its way at a time; what is wanted meanwhile goes with the next, all together.
 type isrProposer struct {
-	broker *Broker
-	wake   chan struct{}
-	look   atomic.Bool // the followers are to be looked at now: a broker has come into service
+	broker  *Broker
+	wake    chan struct{}
+	failing bool        // the last request got no answer; of the goroutine
+	look    atomic.Bool // the followers are to be looked at now: a broker has come into service
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -129,9 +130,7 @@ func (p *isrProposer) propose(ctx context.Context) bool {
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
-	if err != nil && ctx.Err() == nil {
-		p.broker.cfg.Logger.Warn("ISR changes are not taken", "partitions", len(proposals), "err", err)
-	}
+	p.tell(ctx, err)
 	answers := make(map[answerKey]*kmsg.AlterPartitionResponseTopicPartition)
 	if err == nil {
 		for i := range resp.Topics {
@@ -147,6 +146,17 @@ func (p *isrProposer) propose(ctx context.Context) bool {
 		settled = p.settle(&proposals[i], answers[answerKey{n.TopicID, n.Partition}]) && settled
 	}
 	return settled
+}
+
+// tell writes one line when the controller begins to take nothing, and one when it does again.
+func (p *isrProposer) tell(ctx context.Context, err error) {
+	switch {
+	case err != nil && !p.failing && ctx.Err() == nil:
+		p.broker.cfg.Logger.Warn("ISR changes are not taken", "node", p.broker.cfg.NodeID, "err", err)
+	case err == nil && p.failing:
+		p.broker.cfg.Logger.Info("ISR changes are taken again", "node", p.broker.cfg.NodeID)
+	}
+	p.failing = err != nil
 }
 
 // answerKey finds the answer to a proposal.

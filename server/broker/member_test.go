@@ -124,11 +124,7 @@ func TestThrottle(t *testing.T) {
 					Operations: []metadata.AlterKey{{Name: side + ".replication.throttled.rate", Value: &rate}},
 				}}})
 				require.Zero(t, r.Items[0].Code, r.Items[0].Message)
-				r = c.propose(&metadata.AlterReassignments{
-					Partitions:    []metadata.Reassignment{{Topic: "t", Replicas: []int32{1, 2, 3}}},
-					AllowRFChange: true,
-				})
-				require.Zero(t, r.Items[0].Code, r.Items[0].Message)
+				c.move("t", 1, 2, 3)
 				began := time.Now()
 				c.await("filled", func() bool { return len(c.partition("t", 0).ISR) == 3 })
 				require.Greater(t, time.Since(began), 8*time.Second, "a second's worth may come at once")

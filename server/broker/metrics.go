@@ -46,7 +46,10 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 		}, func() float64 { led, _ := b.Partitions(); return float64(led) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_offline_partitions", Help: "Partitions of this node whose log cannot be used.",
-		}, func() float64 { _, offline := b.Partitions(); return float64(offline) }))
+		}, func() float64 { _, offline := b.Partitions(); return float64(offline) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "millrace_under_replicated_partitions", Help: "Partitions that this node leads with replicas out of sync.",
+		}, func() float64 { return float64(b.underReplicated()) }))
 	return m
 }
 
@@ -82,6 +85,18 @@ func (m *metrics) replicated(bytes int) {
 	if bytes > 0 {
 		m.replicaIn.Add(float64(bytes))
 	}
+}
+
+// underReplicated counts the partitions that this node leads and that some replica is out of sync with.
+func (b *Broker) underReplicated() (n int) {
+	b.view.Load().all(func(h *hosted) {
+		for i, p := range h.parts {
+			if meta := &h.topic.Partitions[i]; p.leader != nil && len(meta.ISR) < len(meta.Target()) {
+				n++
+			}
+		}
+	})
+	return n
 }
 
 // Partitions counts the partitions that this node leads, and those of them whose log is offline or

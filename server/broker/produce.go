@@ -81,6 +81,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	leader, err := p.lookUp(t, in.Partition)
 	if err != nil {
 		p.refuse(out, err)
+		p.sayLeader(t, out)
 		ktag.SetNotWritten(&out.UnknownTags)
 		return produced{}, nil
 	}
@@ -99,6 +100,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 			return produced{}, noAnswer(ctx)
 		}
 		p.refuse(out, err)
+		p.broker.noticed(leader.Name(), err)
 		return produced{}, nil
 	}
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = a.BaseOffset, a.AppendTime, leader.Bounds().LogStart
@@ -128,6 +130,16 @@ func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, number int32) (*partition
 	return p.view.leader(topic, number)
 }
 
+// sayLeader tells who leads the partition, as far as this node knows, to a client that does not know.
+func (p *producer) sayLeader(t *kmsg.ProduceRequestTopic, out *kmsg.ProduceResponseTopicPartition) {
+	topic, unknown := p.view.topic(t.Topic, t.TopicID)
+	if unknown != nil || out.ErrorCode != kerr.NotLeaderForPartition.Code || int(out.Partition) >= len(topic.Partitions) {
+		return
+	}
+	meta := &topic.Partitions[out.Partition]
+	out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = meta.Leader, meta.LeaderEpoch
+}
+
 func (p *producer) refuse(out *kmsg.ProduceResponseTopicPartition, err error) {
 	refuseProduced(out, err)
 	p.broker.metrics.refused(out.ErrorCode)
@@ -151,6 +163,7 @@ func (b *Broker) awaitCommitted(ctx context.Context, waiting []produced, limit t
 		if ctx.Err() != nil {
 			return noAnswer(ctx)
 		}
+		b.noticed(p.leader.Name(), err)
 		offset := p.answer.BaseOffset
 		refuseProduced(p.answer, err)
 		p.answer.BaseOffset = offset // where it lies, should it be committed yet

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/internal/ktag"
-	"millrace/server/metadata"
 	"millrace/storage"
 )
 
@@ -153,10 +152,7 @@ func TestReassignment(t *testing.T) {
 			c.members[1].produce("t", "v")
 		}
 		require.Empty(t, c.members[3].files("t-0"))
-		r := c.propose(&metadata.AlterReassignments{
-			Partitions: []metadata.Reassignment{{Topic: "t", Replicas: []int32{3, 2}}},
-		})
-		require.Zero(t, r.Items[0].Code, r.Items[0].Message)
+		c.move("t", 3, 2)
 		c.await("moved", func() bool { p := c.partition("t", 0); return !p.Reassigning() })
 		require.Equal(t, []int32{3, 2}, c.partition("t", 0).Replicas)
 		leader := c.members[c.partition("t", 0).Leader]

@@ -81,8 +81,12 @@ func (f *Follower) end() {
 // LeaderEpoch is the epoch in which this replica follows.
 func (f *Follower) LeaderEpoch() int32 { return f.role.Load().LeaderEpoch }
 
-// RequestSync asks for what was taken to be made durable, and returns at once.
-func (f *Follower) RequestSync() { f.log.RequestSync() }
+// RequestSync asks for what was taken to be made durable, where that is what counts, and returns at once.
+func (f *Follower) RequestSync() {
+	if f.store.commitSynced {
+		f.log.RequestSync()
+	}
+}
 
 // Sync waits until what was taken is durable.
 func (f *Follower) Sync(ctx context.Context) error { return f.log.Sync(ctx) }
