@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -257,14 +258,35 @@ func (g *guardedLog) write(do func() error) error {
 	return nil
 }
 
-// GetLog implements raft.LogStore. Raft panics over an entry that it cannot read and wants to apply.
+// GetLog implements raft.LogStore. Raft takes an error of it but for two places, in which it panics: those goroutines
+// end here instead.
 func (g *guardedLog) GetLog(index uint64, l *raft.Log) error {
 	err := g.logStore.GetLog(index, l)
-	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
-		g.fail(err)
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) {
+		return err
+	}
+	g.fail(err)
+	if calledBy("raft.(*Raft).processLogs", "raft.NewRaft") {
 		runtime.Goexit()
 	}
 	return err
+}
+
+// calledBy reports whether one of the functions is among the callers.
+func calledBy(functions ...string) bool {
+	callers := make([]uintptr, 64)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers)])
+	for {
+		frame, more := frames.Next()
+		for _, f := range functions {
+			if strings.HasSuffix(frame.Function, f) {
+				return true
+			}
+		}
+		if !more {
+			return false
+		}
+	}
 }
 
 // StoreLog implements raft.LogStore.

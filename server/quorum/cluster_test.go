@@ -1,0 +1,550 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/server/metadata"
+	"millrace/server/quorum"
+	"millrace/server/servertest/memnet"
+	"millrace/storage/storagetest"
+)
+
+// cluster is members in a bubble, each on a host and a disk of its own.
+type cluster struct {
+	t       *testing.T
+	net     *memnet.Net
+	voters  []quorum.Voter
+	members map[int32]*member
+	leaders map[uint64]int32 // who led, by term
+}
+
+// member is a node of a cluster, in one life of its process.
+type member struct {
+	node
+	id      int32
+	host    *memnet.Host
+	disk    *storagetest.FS
+	known   bool // it has been in the cluster
+	http    *http.Server
+	streams *quorum.Streams
+	serving sync.WaitGroup
+}
+
+func hostOf(id int32) string { return fmt.Sprintf("n%d", id) }
+
+func urlOf(id int32) string { return "http://" + hostOf(id) + ":8082" }
+
+// newCluster makes a cluster of that many voters, none of which runs. It ends with the test.
+func newCluster(t *testing.T, seed uint64, voters int32) *cluster {
+	c := &cluster{
+		t: t, net: memnet.New(seed, memnet.Link{Latency: time.Millisecond, Jitter: time.Millisecond}),
+		members: map[int32]*member{}, leaders: map[uint64]int32{},
+	}
+	for id := int32(1); id <= voters; id++ {
+		c.voters = append(c.voters, quorum.Voter{ID: id, Address: urlOf(id)})
+	}
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			c.stop(m)
+		}
+		c.net.Close()
+	})
+	return c
+}
+
+// start runs a member on its disk, or on a new one.
+func (c *cluster) start(id int32, change ...func(*quorum.Config, *quorum.StreamConfig)) (*member, error) {
+	m := &member{id: id, host: c.net.Boot(hostOf(id)), disk: storagetest.New()}
+	if old := c.members[id]; old != nil {
+		m.disk, m.known = old.disk, old.known
+	}
+	machine, err := metadata.NewMachine(metadata.Options{NodeID: id})
+	require.NoError(c.t, err)
+	m.machine = machine
+	s := quorum.StreamConfig{
+		NodeID: id, Address: urlOf(id),
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			u, err := url.Parse(address)
+			if err != nil {
+				return nil, err
+			}
+			return m.host.Dial(ctx, "tcp", u.Host)
+		},
+		Authorize: func(h http.Header) { h.Set("Authorization", "secret") },
+		Check:     func(r *http.Request) bool { return r.Header.Get("Authorization") == "secret" },
+		ClusterID: func() string { return machine.Image().ClusterID },
+	}
+	q := quorum.Config{
+		NodeID: id, FS: m.disk, Machine: machine, Logger: slog.New(slog.DiscardHandler), Voters: c.voters,
+		Address: s.Address, Known: m.known, SegmentBytes: 16 << 10,
+	}
+	for _, f := range change {
+		f(&q, &s)
+	}
+	m.streams = quorum.NewStreams(s)
+	q.StreamLayer = m.streams
+	l, err := m.host.Listen(8082)
+	require.NoError(c.t, err)
+	mux := http.NewServeMux()
+	mux.Handle("GET "+quorum.StreamPath, m.streams)
+	m.http = &http.Server{Handler: mux}
+	m.serving.Go(func() { _ = m.http.Serve(l) })
+	c.members[id] = m
+	m.Raft, err = quorum.Open(c.t.Context(), q)
+	return m, err
+}
+
+func (c *cluster) mustStart(ids ...int32) {
+	c.t.Helper()
+	for _, id := range ids {
+		_, err := c.start(id)
+		require.NoError(c.t, err)
+	}
+}
+
+// stop ends a member as its operator would.
+func (c *cluster) stop(m *member) {
+	if m.Raft != nil {
+		_ = m.Close() // its disk may be gone
+		m.Raft = nil
+	}
+	_ = m.http.Close()
+	_ = m.streams.Close()
+	m.serving.Wait()
+	m.host.Kill()
+}
+
+// crash ends a member at once, and leaves of its disk what the mode says.
+func (c *cluster) crash(id int32, mode storagetest.Mode, rng *rand.Rand) {
+	m := c.members[id]
+	m.disk = m.disk.Crash(mode, rng)
+	if mode == storagetest.KeepAll {
+		m.host.Kill()
+	} else {
+		m.host.PowerOff()
+	}
+	c.stop(m)
+}
+
+// leader waits for the leader, and checks that no term has two.
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	for range 3000 {
+		for _, m := range c.members {
+			if m.Raft == nil || !m.IsLeader() {
+				continue
+			}
+			term := m.Term()
+			if !m.IsLeader() || m.Term() != term {
+				continue
+			}
+			if other, ok := c.leaders[term]; ok {
+				require.Equal(c.t, other, m.id, "two leaders of term %d", term)
+			}
+			c.leaders[term] = m.id
+			m.known = true
+			return m
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Fail(c.t, "nobody leads")
+	return nil
+}
+
+// settle has a command agreed on, whoever leads, and waits until all running members have applied it.
+func (c *cluster) settle(command metadata.Command) {
+	c.t.Helper()
+	var index uint64
+	for range 100 {
+		var err error
+		if index, err = c.try(command); err == nil {
+			break
+		}
+	}
+	require.NotZero(c.t, index)
+	for _, m := range c.members {
+		for tries := 0; m.Raft != nil && m.Applied() < index; tries++ {
+			require.Less(c.t, tries, 6000, "node %d stays behind", m.id)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// try proposes a command to the leader.
+func (c *cluster) try(command metadata.Command) (uint64, error) {
+	entry, err := metadata.Encode(command)
+	require.NoError(c.t, err)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+	defer cancel()
+	r, index, err := c.leader().Propose(ctx, entry)
+	if err == nil && len(r.Items) > 0 && r.Items[0].Code != 0 {
+		err = fmt.Errorf("refused with code %d", r.Items[0].Code)
+	}
+	return index, err
+}
+
+func register() metadata.Command {
+	return &metadata.RegisterBroker{NewClusterID: "c", ID: 1, Incarnation: [16]byte{1}, PreviousEpoch: -1}
+}
+
+// agree checks that all running members hold the same.
+func (c *cluster) agree() {
+	c.t.Helper()
+	want := c.leader().machine.Image().Hash()
+	for _, m := range c.members {
+		if m.Raft != nil {
+			require.Equal(c.t, want, m.machine.Image().Hash(), "node %d", m.id)
+		}
+	}
+}
+
+func TestThreeVotersAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 3)
+		c.mustStart(1)
+		changed := c.members[1].Changed()
+		time.Sleep(time.Minute)
+		require.EqualValues(t, -1, c.members[1].Leader(), "one of three is no majority")
+		c.mustStart(2, 3)
+		leader := c.leader()
+		<-changed
+		c.settle(register())
+		c.settle(newTopic("a", 1))
+		c.agree()
+		require.WithinDuration(t, time.Now(), leader.LastContact(), time.Millisecond)
+		for _, m := range c.members {
+			require.Equal(t, leader.id, m.Leader())
+			require.Equal(t, urlOf(leader.id), m.LeaderAddress())
+			require.Equal(t, leader.Term(), m.Term())
+			require.WithinDuration(t, time.Now(), m.LastContact(), time.Second)
+			members, err := m.Members()
+			require.NoError(t, err)
+			require.Len(t, members, 3)
+			for i, v := range members {
+				require.Equal(t, quorum.Member{
+					ID: int32(i + 1), Address: urlOf(int32(i + 1)), Voter: true, Leader: v.ID == leader.id,
+				}, v)
+			}
+			if m == leader {
+				continue
+			}
+			entry, err := metadata.Encode(newTopic("b", 2))
+			require.NoError(t, err)
+			_, _, err = m.Propose(t.Context(), entry)
+			require.ErrorIs(t, err, quorum.ErrNotLeader)
+			require.ErrorIs(t, m.Remove(t.Context(), 1), quorum.ErrNotLeader)
+			require.ErrorIs(t, m.Transfer(t.Context(), -1), quorum.ErrNotLeader)
+		}
+	})
+}
+
+func TestLeaderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		rng := rand.New(rand.NewPCG(1, 1))
+		for round := range 6 {
+			dead := c.leader()
+			changed := c.members[1+dead.id%3].Changed()
+			c.crash(dead.id, storagetest.Modes()[round%4], rng)
+			<-changed
+			c.settle(newTopic(fmt.Sprintf("t%d", round), round))
+			require.NotEqual(t, dead.id, c.leader().id)
+			c.mustStart(dead.id)
+		}
+		c.settle(newTopic("end", 100))
+		c.agree()
+		require.Equal(t, 7, c.leader().machine.Image().TopicCount())
+	})
+}
+
+// A leader that hears nobody stops leading before another one can be elected, and what it was asked meanwhile is not
+// answered as done.
+func TestLeaderIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		old := c.leader()
+		for id := range c.members {
+			c.net.Cut(hostOf(old.id), hostOf(id))
+			c.net.Cut(hostOf(id), hostOf(old.id))
+		}
+		entry, err := metadata.Encode(newTopic("lost", 1))
+		require.NoError(t, err)
+		_, _, err = old.Propose(t.Context(), entry)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, quorum.ErrNotLeader, "the outcome is not known")
+		require.False(t, old.IsLeader())
+		for c.leader() == old {
+			time.Sleep(10 * time.Millisecond)
+		}
+		_, err = c.try(newTopic("kept", 2))
+		require.NoError(t, err)
+		c.net.Heal()
+		c.settle(newTopic("end", 3))
+		c.agree()
+		require.Nil(t, old.machine.Image().Topic("lost"))
+	})
+}
+
+// All lose power at once, and then again: what was answered is there, also when the second loss takes what was not
+// synced before the first.
+func TestPowerFailsEverywhere(t *testing.T) {
+	for seed := range uint64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, seed, 3)
+			c.mustStart(1, 2, 3)
+			c.settle(register())
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for round, mode := range []storagetest.Mode{
+				storagetest.KeepAll, storagetest.LoseAll, storagetest.Prefix, storagetest.LoseAll, storagetest.Pages,
+			} {
+				_, err := c.try(newTopic(fmt.Sprintf("t%d", round), round))
+				require.NoError(t, err)
+				for id := range int32(3) {
+					c.crash(id+1, mode, rng)
+				}
+				c.mustStart(1, 2, 3)
+			}
+			c.settle(newTopic("end", 100))
+			c.agree()
+			require.Equal(t, 6, c.leader().machine.Image().TopicCount())
+		})
+	}
+}
+
+// TestCrashAtEveryOperation ends the disk of a node at its k-th file operation, then at its k-th after that, while
+// commands are agreed on: no term has two leaders, and no command that was answered is lost.
+func TestCrashAtEveryOperation(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 9
+	}
+	for k := 1; k < 90; k += step {
+		for i, mode := range []storagetest.Mode{storagetest.LoseAll, storagetest.Prefix} {
+			synctest.Test(t, func(t *testing.T) { crashAt(t, k, mode, storagetest.Moment(k/2%2), uint64(2*k+i)) })
+		}
+	}
+}
+
+func crashAt(t *testing.T, k int, mode storagetest.Mode, moment storagetest.Moment, seed uint64) {
+	c := newCluster(t, seed, 3)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	victim := int32(1 + rng.IntN(3))
+	c.members[victim] = &member{disk: storagetest.New()}
+	c.members[victim].disk.StopAt(k, moment)
+	for id := range int32(3) {
+		if _, err := c.start(id + 1); err != nil {
+			require.Equal(t, victim, id+1, "%s", err)
+		}
+	}
+	answered := map[string]bool{}
+	run := func(from, to int) {
+		for i := from; i < to; i++ {
+			name := fmt.Sprintf("t%d", i)
+			if _, err := c.try(newTopic(name, i)); err == nil {
+				answered[name] = true
+			}
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+	}
+	_, err := c.try(register())
+	run(0, 10)
+	for round := range 2 { // the second is a crash of what came back
+		if !c.members[victim].disk.Stopped() {
+			break
+		}
+		c.crash(victim, mode, rng)
+		run(10+10*round, 15+10*round)
+		if round == 0 {
+			c.members[victim].disk.StopAt(k, moment)
+		}
+		if _, err := c.start(victim); err != nil {
+			require.True(t, c.members[victim].disk.Stopped(), "k %d, %s: %s", k, mode, err)
+		}
+		run(15+10*round, 20+10*round)
+	}
+	c.members[victim].disk.StopAt(-1, moment) // never
+	if c.members[victim].disk.Stopped() {
+		c.crash(victim, mode, rng)
+		c.mustStart(victim)
+	}
+	if err != nil {
+		c.settle(register())
+	}
+	// Whoever comes back has what was answered, also without the one that had led.
+	last := c.leader()
+	c.stop(last)
+	c.mustStart(last.id)
+	c.settle(newTopic("end", 1000))
+	c.agree()
+	for name := range answered {
+		require.NotNil(t, c.leader().machine.Image().Topic(name), "k %d, %s: %s is lost", k, mode, name)
+	}
+}
+
+// A follower that is far behind gets a snapshot, and has it after a power cut.
+func TestSnapshotIsInstalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		behind := 1 + c.leader().id%3
+		rng := rand.New(rand.NewPCG(5, 5))
+		c.crash(behind, storagetest.LoseAll, rng)
+		var wg sync.WaitGroup
+		leader := c.leader()
+		for i := range 2600 { // more than stay in the log behind a snapshot
+			wg.Go(func() {
+				if _, _, err := leader.Propose(t.Context(), encoded(t, newTopic(fmt.Sprintf("t%d", i), i))); err != nil {
+					t.Error(err)
+				}
+			})
+			if i%50 == 49 {
+				wg.Wait()
+			}
+		}
+		time.Sleep(3 * time.Minute) // a snapshot is taken
+		c.mustStart(behind)
+		c.settle(newTopic("end", 10000))
+		c.agree()
+		var snapshots int
+		for _, name := range c.members[behind].disk.Files() {
+			if len(name) > len("metadata/snapshots/") && name[:len("metadata/snapshots/")] == "metadata/snapshots/" {
+				snapshots++
+			}
+		}
+		require.NotZero(t, snapshots)
+		c.crash(behind, storagetest.LoseAll, rng)
+		c.mustStart(behind)
+		c.settle(newTopic("after", 10001))
+		c.agree()
+	})
+}
+
+func encoded(t *testing.T, c metadata.Command) []byte {
+	b, err := metadata.Encode(c)
+	if err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
+func TestMembership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 6, 1)
+		ctx := t.Context()
+		c.mustStart(1) // alone, and at once
+		require.True(t, c.members[1].IsLeader())
+		c.settle(register())
+		c.mustStart(2, 3) // these are no founders
+		time.Sleep(time.Minute)
+		require.EqualValues(t, -1, c.members[2].Leader(), "they wait to be added")
+		one := c.members[1]
+		require.ErrorIs(t, one.Promote(ctx, 2), quorum.ErrNotMember)
+		require.ErrorIs(t, one.Transfer(ctx, -1), quorum.ErrRefused)
+		require.ErrorIs(t, one.Demote(ctx, 1), quorum.ErrRefused)
+		require.ErrorIs(t, one.AddNonvoter(ctx, 2, ""), quorum.ErrRefused)
+		require.NoError(t, one.AddNonvoter(ctx, 2, urlOf(2)))
+		require.ErrorIs(t, one.AddNonvoter(ctx, 3, urlOf(2)), quorum.ErrRefused, "that is the address of another one")
+		require.NoError(t, one.AddNonvoter(ctx, 3, urlOf(33)))
+		require.NoError(t, one.AddNonvoter(ctx, 3, urlOf(3)), "a corrected address")
+		c.settle(newTopic("a", 1))
+		require.ErrorIs(t, one.Transfer(ctx, 3), quorum.ErrRefused)
+		require.NoError(t, one.Promote(ctx, 2))
+		require.NoError(t, one.Promote(ctx, 3))
+		require.NoError(t, one.Promote(ctx, 3), "once is enough")
+		require.NoError(t, one.Transfer(ctx, 2))
+		require.EqualValues(t, 2, c.leader().id)
+		require.NoError(t, c.members[2].Demote(ctx, 1))
+		require.NoError(t, c.members[2].Remove(ctx, 1))
+		require.ErrorIs(t, c.members[2].Remove(ctx, 1), quorum.ErrNotMember)
+		c.stop(one)
+		c.settle(newTopic("b", 2))
+
+		delete(c.members, 1) // it comes again, with an empty disk
+		c.voters = nil
+		for id := int32(2); id <= 3; id++ {
+			c.voters = append(c.voters, quorum.Voter{ID: id, Address: urlOf(id)})
+		}
+		c.mustStart(1)
+		require.NoError(t, c.leader().AddNonvoter(ctx, 1, urlOf(1)))
+		require.NoError(t, c.leader().Promote(ctx, 1))
+		c.settle(newTopic("c", 3))
+		c.agree()
+		require.NoError(t, c.leader().Remove(ctx, c.leader().id), "also the leader may go")
+		c.leader()
+		members, err := c.leader().Members()
+		require.NoError(t, err)
+		require.Len(t, members, 2)
+	})
+}
+
+// A disk that fails under the leader makes another node lead.
+func TestLeaderWithAFailedDiskGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 7, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		old := c.leader()
+		old.disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+			if op == storagetest.OpSync {
+				return 0, errors.New("input/output error")
+			}
+			return 0, nil
+		})
+		_, err := c.try(newTopic("a", 1))
+		require.ErrorIs(t, err, quorum.ErrOffline)
+		require.ErrorIs(t, old.Offline(), quorum.ErrOffline)
+		require.NotEqual(t, old.id, c.leader().id)
+		_, err = c.try(newTopic("b", 2))
+		require.NoError(t, err)
+	})
+}
+
+// A disk from which the log cannot be read any more stops no process: where raft would panic over an entry to apply, the
+// log goes offline.
+func TestFollowerWithAnUnreadableDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 9, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		follower := c.members[1+c.leader().id%3]
+		follower.disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+			if op == storagetest.OpRead {
+				return 0, errors.New("input/output error")
+			}
+			return 0, nil
+		})
+		_, err := c.try(newTopic("a", 1))
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.ErrorIs(t, follower.Offline(), quorum.ErrOffline)
+		_, err = c.try(newTopic("b", 2))
+		require.NoError(t, err)
+	})
+}
+
+// A founder whose folder is gone does not found another cluster.
+func TestKnownNodeWithoutALog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 8, 3)
+		_, err := c.start(1, func(q *quorum.Config, _ *quorum.StreamConfig) { q.Known = true })
+		require.ErrorIs(t, err, quorum.ErrLost)
+	})
+}
