@@ -59,6 +59,7 @@ type member struct {
 	up      atomic.Bool   // its port is open
 	cut     atomic.Bool   // nothing reaches it, and it reaches nobody
 	fetches atomic.Int64  // fetches of followers that it got
+	asked   atomic.Int64  // partitions in them
 	pulse   chan struct{} // gets one at each of them, if somebody listens
 	lives   byte
 }
@@ -315,6 +316,9 @@ func (m *member) reach() error {
 func (m *member) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	if f, ok := r.(*kmsg.FetchRequest); ok && f.ReplicaState.ID >= 0 {
 		m.fetches.Add(1)
+		for i := range f.Topics {
+			m.asked.Add(int64(len(f.Topics[i].Partitions)))
+		}
 		select {
 		case m.pulse <- struct{}{}:
 		default:

@@ -20,20 +20,16 @@ import (
 	"millrace/server/partition"
 )
 
-// fetchLoop fetches what this node follows of one leader: one request on its way at a time, for all
-// partitions, long-polling, and its answer written and synced before the next. The next fetch is the
-// acknowledgement of the last.
+// fetchLoop fetches partitions of one leader: one request on its way at a time, for all of them,
+// long-polling, and its answer written and synced before the next. The next fetch is the acknowledgement of
+// the last.
 //
-// The loop's goroutine owns the partitions in it. OnImage adds some through added, and ends them through
-// the feed; it never waits for the loop.
+// The loop's goroutine owns the partitions in it. OnImage and the fetcher's other loop add some through added;
+// OnImage ends them through the feed. Nobody waits for the loop.
 type fetchLoop struct {
-	broker *Broker
-	leader int32
-	ctx    context.Context
-	cancel context.CancelFunc
-	live   int           // feeds that have not ended; guarded by the broker's turn
-	wake   chan struct{} // there is something new, of capacity 1
-	hurry  atomic.Bool   // the leader may be reached again
+	*fetcher
+	wake  chan struct{} // there is something new, of capacity 1
+	hurry atomic.Bool   // the leader may be reached again
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -42,6 +38,7 @@ type fetchLoop struct {
 
 	// Of the loop's goroutine.
 	feeds   []*feed
+	parted  time.Time // when quiet ones among the busy ones were looked for last
 	first   int       // the feed that the next request names first
 	next    time.Time // the earliest time that a feed left out of the request is due; zero: none
 	request *kmsg.FetchRequest
@@ -71,21 +68,17 @@ const (
 	mostReachBackOff = time.Second
 )
 
-func newFetchLoop(b *Broker, leader int32) *fetchLoop {
-	l := &fetchLoop{
-		broker: b, leader: leader, wake: make(chan struct{}, 1), request: kmsg.NewPtrFetchRequest(),
-		rand: rand.New(rand.NewPCG(b.cfg.Rand.Uint64(), b.cfg.Rand.Uint64())),
+func newFetchLoop(f *fetcher) *fetchLoop {
+	return &fetchLoop{
+		fetcher: f, wake: make(chan struct{}, 1), request: kmsg.NewPtrFetchRequest(),
+		rand: rand.New(rand.NewPCG(f.broker.cfg.Rand.Uint64(), f.broker.cfg.Rand.Uint64())),
 	}
-	l.ctx, l.cancel = context.WithCancel(b.ctx)
-	return l
 }
 
-func (l *fetchLoop) start() { l.broker.wg.Go(l.run) }
-
-// add hands the loop one more partition. A long poll on its way is given up, since it does not name it.
-func (l *fetchLoop) add(f *feed) {
+// add hands the loop more partitions. A long poll on its way is given up, since it does not name them.
+func (l *fetchLoop) add(feeds ...*feed) {
 	l.mu.Lock()
-	l.added = append(l.added, f)
+	l.added = append(l.added, feeds...)
 	interrupt := l.interrupt
 	l.mu.Unlock()
 	if interrupt != nil {
@@ -102,7 +95,6 @@ func (l *fetchLoop) rouse() {
 }
 
 func (l *fetchLoop) run() {
-	defer l.cancel()
 	for l.ctx.Err() == nil {
 		l.takeUp()
 		now := time.Now()
@@ -119,8 +111,41 @@ func (l *fetchLoop) run() {
 		}
 		if err != nil {
 			l.unreached(err)
+			continue
 		}
+		l.part(time.Now())
 	}
+}
+
+// part hands the partitions to the other loop that belong there by now. None of them is asked for.
+func (l *fetchLoop) part(now time.Time) {
+	if l == l.busy {
+		if now.Sub(l.parted) < busyTime {
+			return
+		}
+		l.parted = now
+		l.move(l.quiet, func(f *feed) bool { return now.Sub(f.records) > quietTime })
+	} else if len(l.feeds) > fewFeeds {
+		l.move(l.busy, func(f *feed) bool { return f.rounds >= busyRounds && now.Sub(f.since) <= busyTime })
+	}
+}
+
+func (l *fetchLoop) move(to *fetchLoop, which func(*feed) bool) {
+	if !slices.ContainsFunc(l.feeds, which) {
+		return
+	}
+	var moved []*feed
+	l.feeds = slices.DeleteFunc(l.feeds, func(f *feed) bool {
+		if which(f) {
+			moved = append(moved, f)
+			return true
+		}
+		return false
+	})
+	for _, f := range moved {
+		f.rounds = 0
+	}
+	to.add(moved...)
 }
 
 // takeUp takes over the partitions that were added, and forgets those that have ended.
@@ -356,6 +381,7 @@ func (l *fetchLoop) takePart(a *asking, part *kmsg.FetchResponseTopicPartition, 
 		// Far behind no sync is needed yet; it is asked for all the same, so that the last one is not long.
 		if len(part.RecordBatches) > 0 || outcome == partition.NeedsSync {
 			l.written = append(l.written, a.feed.follower)
+			a.feed.came(now)
 		}
 	case partition.OutOfRange:
 		err = l.restart(a)
@@ -464,7 +490,7 @@ func (l *fetchLoop) leaderOffset(a *asking, timestamp int64) (int64, error) {
 
 // reached notes that the leader answers.
 func (l *fetchLoop) reached() {
-	if l.pause > 0 {
+	if l.pause > 0 && l.down.Swap(false) {
 		l.broker.cfg.Logger.Info("leader can be reached again", "node", l.leader)
 	}
 	l.pause = 0
@@ -478,7 +504,7 @@ func (l *fetchLoop) unreached(err error) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		l.broker.Refused(l.leader)
 	}
-	if l.pause == 0 {
+	if !l.down.Swap(true) {
 		l.broker.cfg.Logger.Warn("leader cannot be fetched from", "node", l.leader, "err", err)
 	}
 	l.pause = min(max(2*l.pause, reachBackOff), mostReachBackOff)

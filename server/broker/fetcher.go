@@ -1,71 +1,119 @@
 package broker
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/server/partition"
 )
 
-// fetchers are the fetch loops of this node, one for each broker that leads something it follows.
+// fetchers are what this node fetches with, one fetcher for each broker that leads something it follows.
 // Everything here is guarded by the broker's turn: only OnImage, Start and Close come here.
 type fetchers struct {
 	broker  *Broker
 	started bool
-	loops   map[int32]*fetchLoop
+	leaders map[int32]*fetcher
 }
 
-func newFetchers(b *Broker) *fetchers { return &fetchers{broker: b, loops: make(map[int32]*fetchLoop)} }
+func newFetchers(b *Broker) *fetchers { return &fetchers{broker: b, leaders: make(map[int32]*fetcher)} }
 
 // start lets the loops run that were filled before the broker was registered.
 func (s *fetchers) start() {
 	s.started = true
-	for _, l := range s.loops {
-		l.start()
+	for _, f := range s.leaders {
+		f.start()
 	}
 }
 
 // add has a partition fetched from its leader.
-func (s *fetchers) add(leader int32, f *feed) {
-	l := s.loops[leader]
-	if l == nil {
-		l = newFetchLoop(s.broker, leader)
-		s.loops[leader] = l
+func (s *fetchers) add(leader int32, p *feed) {
+	f := s.leaders[leader]
+	if f == nil {
+		f = newFetcher(s.broker, leader)
+		s.leaders[leader] = f
 		if s.started {
-			l.start()
+			f.start()
 		}
 	}
-	l.live++
-	f.loop = l
-	l.add(f)
+	f.live++
+	p.fetcher = f
+	f.quiet.add(p)
 }
 
 // end stops the fetching of a partition. A request that names it may still be on its way; the partition
 // drops its answer.
-func (s *fetchers) end(f *feed) {
-	f.end()
-	l := f.loop
-	if l.live--; l.live == 0 {
-		l.cancel()
-		delete(s.loops, l.leader)
+func (s *fetchers) end(p *feed) {
+	p.end()
+	f := p.fetcher
+	if f.live--; f.live == 0 {
+		f.cancel()
+		delete(s.leaders, f.leader)
 	}
 }
 
-// hurry has the loop of a leader try again at once: the metadata says something new about that broker.
+// hurry has a leader tried again at once: the metadata says something new about that broker.
 func (s *fetchers) hurry(leader int32) {
-	if l := s.loops[leader]; l != nil {
-		l.hurry.Store(true)
-		l.rouse()
+	if f := s.leaders[leader]; f != nil {
+		f.quiet.hurry.Store(true)
+		f.busy.hurry.Store(true)
+		f.rouse()
 	}
 }
+
+// fetcher fetches what this node follows of one leader, in two loops: the partitions in which something is
+// going on are fetched by themselves, so that a round of theirs does not cost one of a thousand that rest.
+type fetcher struct {
+	broker      *Broker
+	leader      int32
+	ctx         context.Context
+	cancel      context.CancelFunc
+	quiet, busy *fetchLoop
+	live        int         // feeds that have not ended; guarded by the broker's turn
+	down        atomic.Bool // the operator was told that the leader cannot be reached
+}
+
+func newFetcher(b *Broker, leader int32) *fetcher {
+	f := &fetcher{broker: b, leader: leader}
+	f.ctx, f.cancel = context.WithCancel(b.ctx)
+	f.quiet, f.busy = newFetchLoop(f), newFetchLoop(f)
+	return f
+}
+
+func (f *fetcher) start() {
+	f.broker.wg.Go(f.quiet.run)
+	f.broker.wg.Go(f.busy.run)
+}
+
+func (f *fetcher) rouse() {
+	f.quiet.rouse()
+	f.busy.rouse()
+}
+
+// When a partition is moved from one loop to the other.
+const (
+	// fewFeeds is with how many partitions one loop does.
+	fewFeeds = 16
+	// busyRounds answers with records, within busyTime, make a partition a busy one.
+	busyRounds = 4
+	busyTime   = time.Second
+	// quietTime is how long nothing comes before it is a quiet one again.
+	quietTime = 5 * time.Second
+)
 
 // feed is one partition in the loop of its leader, for as long as the node follows that leader in one
 // leader epoch. A newer role makes a new feed.
 type feed struct {
 	follower *partition.Follower
 	name     partition.Name
-	epoch    int32      // the leader's
-	loop     *fetchLoop // set when it is added
+	epoch    int32    // the leader's
+	fetcher  *fetcher // set when it is added
+
+	// Of the loop that has it.
+	records time.Time // when records came last
+	since   time.Time // when rounds began to be counted
+	rounds  int       // that brought records
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -90,7 +138,7 @@ func (f *feed) renew(outside, throttled bool) {
 	f.outside, f.throttled = outside, outside && throttled
 	f.due = time.Time{}
 	f.mu.Unlock()
-	f.loop.rouse()
+	f.fetcher.rouse()
 }
 
 func (f *feed) end() {
@@ -111,7 +159,7 @@ func (f *feed) release() {
 	f.mu.Lock()
 	f.held = false
 	f.mu.Unlock()
-	f.loop.rouse()
+	f.fetcher.rouse()
 }
 
 // gone tells whether the feed has ended.
@@ -153,6 +201,14 @@ func (f *feed) backOff(now time.Time, code int16, first, most time.Duration) boo
 	news := f.failed != code
 	f.failed = code
 	return news
+}
+
+// came notes that records came.
+func (f *feed) came(now time.Time) {
+	if f.records = now; now.Sub(f.since) > busyTime {
+		f.since, f.rounds = now, 0
+	}
+	f.rounds++
 }
 
 // taken notes a good answer. It reports whether there was a bad one before.

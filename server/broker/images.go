@@ -146,7 +146,7 @@ func (b *Broker) assume(h *hosted, number int32) {
 	}
 	outside := !slices.Contains(meta.ISR, b.cfg.NodeID)
 	slow := h.topic.Settings.ThrottledFollower.Has(number, b.cfg.NodeID)
-	if f := p.feed; f != nil && f.loop.leader == meta.Leader && f.epoch == meta.LeaderEpoch {
+	if f := p.feed; f != nil && f.fetcher.leader == meta.Leader && f.epoch == meta.LeaderEpoch {
 		p.replica.Follow(role)
 		f.renew(outside, slow)
 		return

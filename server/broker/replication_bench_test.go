@@ -71,3 +71,31 @@ func BenchmarkIdleRound(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkProduceReplicated is one record with acks=all to three replicas on real files, alone and beside
+// partitions that rest.
+func BenchmarkProduceReplicated(b *testing.B) {
+	for _, resting := range []int{0, 333} {
+		b.Run(fmt.Sprintf("resting=%d", resting), func(b *testing.B) {
+			c := newCluster(b, clusterOptions{members: 3, policy: storage.SyncAck, real: true})
+			defer c.close()
+			c.create("t", three(), "min.insync.replicas", "2")
+			if resting > 0 {
+				replicas := make([][]int32, resting)
+				for i := range replicas {
+					replicas[i] = []int32{1, 2, 3}
+				}
+				c.create("rests", replicas)
+			}
+			req := c.members[1].produceRequest("t", -1, benchBatch(1, 1024))
+			defer cpu(b)()
+			for b.Loop() {
+				again(req)
+				resp, err := req.RequestWith(b.Context(), c.members[1].broker)
+				if err != nil || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+					b.Fatal(err, resp)
+				}
+			}
+		})
+	}
+}

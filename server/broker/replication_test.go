@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,5 +190,42 @@ func TestFetchesLinger(t *testing.T) {
 		before = leader.fetches.Load()
 		time.Sleep(10 * time.Second)
 		require.LessOrEqual(t, leader.fetches.Load()-before, int64(2*21), "an idle partition is asked for twice a second")
+	})
+}
+
+// Partitions that rest do not make those expensive in which something is going on.
+func TestBusyPartitions(t *testing.T) {
+	simulate(t, clusterOptions{members: 2, policy: storage.SyncAck}, func(t *testing.T, c *cluster) {
+		pair := [][]int32{{1, 2}}
+		c.create("t", pair)
+		for i := range 50 {
+			c.create(fmt.Sprintf("rests%d", i), pair)
+		}
+		leader := c.members[1]
+		cost := func() float64 {
+			fetches, asked := leader.fetches.Load(), leader.asked.Load()
+			for range 200 {
+				leader.produce("t", "v")
+				time.Sleep(time.Millisecond)
+			}
+			return float64(leader.asked.Load()-asked) / float64(leader.fetches.Load()-fetches)
+		}
+		cost()
+		require.Less(t, cost(), 2.0, "partitions a fetch")
+		leader.produce("rests7", "v")
+		began := time.Now()
+		leader.produce("rests8", "v")
+		require.Less(t, time.Since(began), 10*time.Millisecond)
+
+		time.Sleep(10 * time.Second)
+		fetches, asked := leader.fetches.Load(), leader.asked.Load()
+		time.Sleep(10 * time.Second)
+		require.InDelta(t, 20, leader.fetches.Load()-fetches, 2, "one loop at rest")
+		require.InDelta(t, 20*51, leader.asked.Load()-asked, 2*51)
+		began = time.Now()
+		leader.produce("t", "v")
+		require.Less(t, time.Since(began), 10*time.Millisecond)
+		c.await("all is committed", func() bool { got, _ := leader.read("t", 0, ""); return len(got) == 401 })
+		c.identical("t")
 	})
 }
