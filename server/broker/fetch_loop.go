@@ -38,6 +38,7 @@ type fetchLoop struct {
 
 	// Of the loop's goroutine.
 	feeds   []*feed
+	flowing bool      // the last answer brought much: the next one is not to be interrupted
 	parted  time.Time // when quiet ones among the busy ones were looked for last
 	first   int       // the feed that the next request names first
 	next    time.Time // the earliest time that a feed left out of the request is due; zero: none
@@ -61,6 +62,10 @@ const (
 	fetchPatience = 30 * time.Second
 	// farBytes is what a partition that is far behind asks for.
 	farBytes = 8 << 20
+	// flowingBytes make an answer one that is too good to be given up for another partition; the next
+	// request then waits for flowingWait at most, and is not interrupted.
+	flowingBytes = 256 << 10
+	flowingWait  = 50 * time.Millisecond
 	// softBackOff is the first pause after an error that newer metadata will resolve, here or there.
 	softBackOff = 100 * time.Millisecond
 	// reachBackOff and mostReachBackOff are the pauses after a request that got no answer.
@@ -209,6 +214,9 @@ func (l *fetchLoop) build(now time.Time) {
 // requestLimits fills in what the request says beside partitions.
 func (l *fetchLoop) requestLimits(s *metadata.BrokerSettings, now time.Time) {
 	wait := s.ReplicaFetchWaitMax
+	if l.flowing {
+		wait = min(wait, flowingWait)
+	}
 	if !l.next.IsZero() {
 		wait = max(min(wait, l.next.Sub(now)), 0)
 	}
@@ -291,7 +299,7 @@ func (l *fetchLoop) round(now time.Time) error {
 	if peer == nil {
 		return errNoWay
 	}
-	if !l.begin(interrupt) {
+	if !l.flowing && !l.begin(interrupt) {
 		return nil // something was added since: build anew
 	}
 	resp, err := l.request.RequestWith(ctx, peer)
@@ -326,7 +334,7 @@ func (l *fetchLoop) begin(interrupt context.CancelCauseFunc) bool {
 // take gives each partition its part of the answer, which is in the order of the request, and asks for
 // the sync of all that was written.
 func (l *fetchLoop) take(resp *kmsg.FetchResponse) error {
-	i, now := 0, time.Now()
+	i, bytes, now := 0, 0, time.Now()
 	l.written = l.written[:0]
 	last := -1
 	for t := range resp.Topics {
@@ -339,7 +347,7 @@ func (l *fetchLoop) take(resp *kmsg.FetchResponse) error {
 			}
 			l.takePart(&l.asked[i], part, now)
 			if len(part.RecordBatches) > 0 {
-				last = i
+				last, bytes = i, bytes+len(part.RecordBatches)
 			}
 			i++
 		}
@@ -348,6 +356,7 @@ func (l *fetchLoop) take(resp *kmsg.FetchResponse) error {
 		f.RequestSync()
 	}
 	clear(l.written)
+	l.flowing = bytes >= flowingBytes
 	l.first += last + 1
 	if len(l.feeds) > 0 {
 		l.first %= len(l.feeds)

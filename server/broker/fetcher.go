@@ -27,7 +27,7 @@ func (s *fetchers) start() {
 	}
 }
 
-// add has a partition fetched from its leader.
+// add has a partition fetched from its leader, from flush on.
 func (s *fetchers) add(leader int32, p *feed) {
 	f := s.leaders[leader]
 	if f == nil {
@@ -39,7 +39,17 @@ func (s *fetchers) add(leader int32, p *feed) {
 	}
 	f.live++
 	p.fetcher = f
-	f.quiet.add(p)
+	f.pending = append(f.pending, p)
+}
+
+// flush hands the loops what was added since the last call, so that one image interrupts each once.
+func (s *fetchers) flush() {
+	for _, f := range s.leaders {
+		if len(f.pending) > 0 {
+			f.quiet.add(f.pending...)
+			f.pending = f.pending[:0]
+		}
+	}
 }
 
 // end stops the fetching of a partition. A request that names it may still be on its way; the partition
@@ -71,6 +81,7 @@ type fetcher struct {
 	cancel      context.CancelFunc
 	quiet, busy *fetchLoop
 	live        int         // feeds that have not ended; guarded by the broker's turn
+	pending     []*feed     // added and not flushed; guarded by the broker's turn
 	down        atomic.Bool // the operator was told that the leader cannot be reached
 }
 

@@ -80,6 +80,7 @@ func (w *watch) publish(was *view) {
 	w.open()
 	w.broker.view.Store(&w.editor.view)
 	close(was.superseded)
+	w.broker.fetchers.flush()
 }
 
 // openJob is a partition to be opened or made; its place in parts is written by the opener alone.
