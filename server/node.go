@@ -69,6 +69,7 @@ type Node struct {
 
 	serving  sync.WaitGroup
 	draining atomic.Bool
+	killed   atomic.Bool // nothing is handed over
 	closing  sync.Once
 	closed   error
 }
@@ -154,7 +155,7 @@ const handOverTimeout = 8 * time.Second
 // handOver moves the leaderships of partitions and of the quorum to other nodes, where there are some. What cannot be
 // moved in time is found out by the others later.
 func (n *Node) handOver() {
-	if !n.hasJoined() {
+	if !n.hasJoined() || n.killed.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(handOverTimeout, n.cfg.DrainTimeout/2))

@@ -20,3 +20,10 @@ func (n *Node) Probe() Probe {
 	}
 	return p
 }
+
+// Kill is Close without handing anything over to other nodes. A simulation calls it when it has taken the node's disk
+// and network away.
+func (n *Node) Kill() error {
+	n.killed.Store(true)
+	return n.Close()
+}

@@ -180,13 +180,15 @@ func (n *Net) Reset(a, b string) (count int) {
 	return count
 }
 
-// HalfOpen makes a host lose its connections to a peer without a word to it: the peer finds out when it sends.
+// HalfOpen makes a host lose its connections to a peer without a word to it: the peer finds out when it sends, or by
+// its keep-alive.
 func (n *Net) HalfOpen(host, peer string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range slices.Clone(n.conns) {
 		if c.local.Host == host && c.remote.Host == peer && c.err == nil {
 			c.dieLocked()
+			c.peer.resetAt = earliest(c.peer.resetAt, time.Now().Add(keepAlive))
 			count++
 		}
 	}

@@ -26,7 +26,8 @@ type client struct {
 }
 
 func (s *sim) newClient(name string, stream uint64) *client {
-	c := &client{s: s, name: name, rng: rand.New(rand.NewPCG(s.opts.Seed, 10_000+stream)), host: s.net.Boot(name), ctx: s.ctx}
+	c := &client{s: s, name: name, ctx: s.ctx, host: s.net.Boot(name)}
+	c.rng = rand.New(rand.NewPCG(s.opts.Seed, 10_000+stream))
 	c.http = &http.Client{Transport: &http.Transport{DialContext: c.host.Dial, MaxIdleConnsPerHost: 4}}
 	return c
 }

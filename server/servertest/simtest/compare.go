@@ -16,6 +16,13 @@ type diskLog struct {
 	batches []record.Batch
 }
 
+func (l *diskLog) end() int64 {
+	if len(l.batches) == 0 {
+		return 0
+	}
+	return l.batches[len(l.batches)-1].NextOffset()
+}
+
 // compareDisks compares the logs of stopped nodes byte by byte. Everything was quiet before, so that all of every log
 // is committed: D8, D9, and that epochs never decrease along a log (E1).
 func (s *sim) compareDisks() {
@@ -95,8 +102,7 @@ func (s *sim) compareLogs(folder string, logs []diskLog) {
 		first := logs[0]
 		for i := range max(len(first.batches), len(l.batches)) {
 			if i >= len(first.batches) || i >= len(l.batches) {
-				s.violate("D9", "%s: %s holds %d batches, %s %d",
-					folder, first.name, len(first.batches), l.name, len(l.batches))
+				s.violate("D9", "%s: %s ends at %d, %s at %d", folder, first.name, first.end(), l.name, l.end())
 				break
 			}
 			if a, b := first.batches[i], l.batches[i]; !bytes.Equal(a, b) {

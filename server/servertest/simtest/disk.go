@@ -59,7 +59,9 @@ func (d *diskFaults) fault(op storagetest.Op, name string) (delay time.Duration,
 func (d *diskFaults) freeze(length time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.frozen = time.Now().Add(length)
+	if end := time.Now().Add(length); end.After(d.frozen) {
+		d.frozen = end
+	}
 }
 
 // slowDown makes syncs take up to a time, for a time.

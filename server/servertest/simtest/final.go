@@ -3,10 +3,12 @@ package simtest
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"millrace/server/metadata"
+	"millrace/server/partition"
 	"millrace/server/servertest/history"
 )
 
@@ -44,8 +46,14 @@ func (s *sim) recover() {
 	if !s.await(since+leaderWithin, s.whyNoLeader) {
 		return
 	}
-	s.everywhere(context.Background())
 	s.note("every partition has a leader")
+	for s.everywhere(context.Background()) != http.StatusAccepted {
+		if s.h.Now() > since+leaderWithin {
+			s.violate("L1", "partitions cannot be given all nodes")
+			return
+		}
+		sleep(context.Background(), 200*time.Millisecond)
+	}
 	if !s.await(since+fullWithin, s.whyNotFull) {
 		return
 	}
@@ -116,6 +124,40 @@ func (s *sim) roundTrips() {
 	}
 }
 
+// converge waits until all replicas hold all of every log, and know that it is committed (D9).
+func (s *sim) converge() {
+	why := func(image *metadata.Image) string {
+		if why := s.whyNotFull(image); why != "" {
+			return why
+		}
+		return s.whyNotEqual()
+	}
+	s.await(s.h.Now()+fullWithin, why)
+}
+
+// whyNotEqual says which replica lacks something.
+func (s *sim) whyNotEqual() string {
+	first := map[partition.Name]partition.Probe{}
+	for _, m := range s.nodes {
+		node := m.alive()
+		if node == nil {
+			return m.name + " is down"
+		}
+		for _, p := range node.Probe().Replicas {
+			was, known := first[p.Name]
+			if !known {
+				first[p.Name] = p
+				was = p
+			}
+			if p.LogEnd != was.LogEnd || p.HighWatermark != p.LogEnd {
+				return fmt.Sprintf("%s holds %s to %d, committed to %d; another node holds it to %d",
+					m.name, p.Name, p.LogEnd, p.HighWatermark, was.LogEnd)
+			}
+		}
+	}
+	return ""
+}
+
 // finalReads has every node give every partition, from its start to its end.
 func (s *sim) finalReads() {
 	began := s.h.Now()
@@ -129,9 +171,9 @@ func (s *sim) finalReads() {
 }
 
 // finalRead reads to the end, which lies behind the record that was produced last.
-func (s *sim) finalRead(m *machine, partition history.Partition, end time.Duration) {
+func (s *sim) finalRead(m *machine, of history.Partition, end time.Duration) {
 	p := page{
-		c: s.operator, ctx: context.Background(), session: "final at " + m.name, partition: partition, records: 500,
+		c: s.operator, ctx: context.Background(), session: "final at " + m.name, partition: of, records: 500,
 		lines: s.rng.IntN(2) == 0, final: true,
 	}
 	for last := false; ; {
@@ -144,7 +186,7 @@ func (s *sim) finalRead(m *machine, partition history.Partition, end time.Durati
 		case last && ok && count == 0:
 			return
 		case s.h.Now() > end+time.Duration(p.next)*time.Millisecond:
-			s.violate("L2", "%s does not give %s to its end: %s", m.name, partition, o)
+			s.violate("L2", "%s does not give %s to its end: %s", m.name, of, o)
 			return
 		case !ok || count == 0:
 			sleep(context.Background(), 50*time.Millisecond)

@@ -114,7 +114,8 @@ func (m *machine) config(disk *storagetest.FS, life uint64) server.Config {
 	cfg.Now = m.now
 	cfg.Rand = rand.New(rand.NewPCG(s.opts.Seed, 1000*uint64(m.id)+life))
 	cfg.Logger = slog.New(slog.NewTextHandler(&m.logs, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", m.name)
-	cfg.Fatal, cfg.Flaws = m.fatal, s.opts.Flaws
+	cfg.Fatal = func(err error) { m.fatal(life, err) }
+	cfg.Flaws = s.opts.Flaws
 	if len(s.nodes) > 1 {
 		cfg.ClusterSecret = []byte("the secret of a cluster in a simulation")
 		for _, n := range s.nodes {
@@ -141,29 +142,18 @@ func (m *machine) fence(mode storagetest.Mode, power bool) bool {
 	return true
 }
 
-// kill ends a life at once and returns when nothing of it runs any more.
+// kill ends a life at once. What is left of it can do nothing any more; its end is awaited in the background, where it
+// takes as long as its requests take to give up.
 func (m *machine) kill(mode storagetest.Mode, power bool) {
 	m.fence(mode, power)
 	m.lock <- struct{}{}
 	defer func() { <-m.lock }()
-	m.reapLocked()
-}
-
-// reapLocked awaits the end of a fenced life. The caller holds lock.
-func (m *machine) reapLocked() {
 	m.mu.Lock()
-	node := m.node
-	if m.next == nil {
-		node = nil // another life has begun
+	defer m.mu.Unlock()
+	if node := m.node; node != nil && m.next != nil {
+		m.node = nil
+		m.s.remains.Go(func() { _ = node.Kill() }) // all its files and connections fail, as they should
 	}
-	m.mu.Unlock()
-	if node == nil {
-		return
-	}
-	_ = node.Close() // all its files and connections fail, as they should
-	m.mu.Lock()
-	m.node = nil
-	m.mu.Unlock()
 }
 
 // stopInOrder ends a life as SIGTERM does.
@@ -185,8 +175,11 @@ func (m *machine) stopInOrder() error {
 }
 
 // fatal is what a node calls when it cannot go on: the process ends, and whatever watches over it starts it again.
-func (m *machine) fatal(err error) {
-	if !m.fence(modeKill, false) {
+func (m *machine) fatal(life uint64, err error) {
+	m.mu.Lock()
+	now := m.life
+	m.mu.Unlock()
+	if now != life || !m.fence(modeKill, false) {
 		return // it is about to end anyway
 	}
 	m.s.note("%s cannot go on: %v", m.name, err)

@@ -61,8 +61,8 @@ func (s *sim) assignment(t *topic, partition int) string {
 	return fmt.Sprintf(`{"topic":%q,"partition":%d,"replicas":[%s]}`, t.name, partition, strings.Join(ids, ","))
 }
 
-// everywhere gives every partition all nodes again.
-func (s *sim) everywhere(ctx context.Context) {
+// everywhere gives every partition all nodes again, and tells the answer's status.
+func (s *sim) everywhere(ctx context.Context) (status int) {
 	var parts []string
 	for _, t := range s.topics {
 		for p := range t.partitions {
@@ -79,4 +79,5 @@ func (s *sim) everywhere(ctx context.Context) {
 	}
 	r := s.operator.do(ctx, q)
 	s.note("every partition goes to all nodes: %d %v %.300s", r.status, r.err, r.body)
+	return r.status
 }

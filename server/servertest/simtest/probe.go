@@ -23,7 +23,8 @@ type prober struct {
 	// All below is the prober's goroutine's.
 	leaders map[reign]int32
 	hashes  map[uint64]hashed
-	marks   map[life]int64
+	marks   map[life]int64 // the high watermark
+	first   map[life]int64 // and what it was at first
 }
 
 // reign is a leader epoch of a partition.
@@ -46,7 +47,7 @@ type hashed struct {
 const probeEvery = 70 * time.Millisecond
 
 func newProber(s *sim) *prober {
-	p := &prober{s: s, leaders: map[reign]int32{}, hashes: map[uint64]hashed{}, marks: map[life]int64{}}
+	p := &prober{s: s, leaders: map[reign]int32{}, hashes: map[uint64]hashed{}, marks: map[life]int64{}, first: map[life]int64{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -140,6 +141,9 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 			n.m.name, r.Name, was, r.HighWatermark, r.Role.LeaderEpoch)
 	}
 	p.marks[mine] = r.HighWatermark
+	if _, known := p.first[mine]; !known {
+		p.first[mine] = r.HighWatermark
+	}
 }
 
 // unclean says whether a topic may lose records.
@@ -159,7 +163,9 @@ func (p *prober) pair(n *seen, r partition.Probe, o *seen) {
 		p.s.violate("H1", "%s leads %s in epoch %d with high watermark %d; %s, in sync, ends at %d",
 			n.m.name, r.Name, r.Role.LeaderEpoch, r.HighWatermark, o.m.name, other.LogEnd)
 	}
-	if r.Following && other.Leading && r.HighWatermark > other.HighWatermark {
+	// What a follower knew before the leader's epoch may be more than the leader knows yet.
+	known, ok := p.first[life{reign{r.Name, r.Role.LeaderEpoch}, n.node}]
+	if r.Following && other.Leading && r.HighWatermark > other.HighWatermark && ok && r.HighWatermark > known {
 		p.s.violate("H5", "%s follows %s in epoch %d with high watermark %d; %s leads with %d",
 			n.m.name, r.Name, r.Role.LeaderEpoch, r.HighWatermark, o.m.name, other.HighWatermark)
 	}

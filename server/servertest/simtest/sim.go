@@ -3,9 +3,9 @@
 // change topics meanwhile. Everything the clients were told goes into a history, which is held to the invariants of
 // package history; what the nodes hold is compared byte by byte at the end, and sampled on the way.
 //
-// All of a run is drawn from its seed: sizes, settings, workloads, faults and their times. The scheduler is not, so that
-// two runs of a seed differ in how goroutines take turns; a seed that found something usually finds it again in a few
-// tries.
+// All of a run is drawn from its seed: sizes, settings, workloads, faults and their times. The scheduler is not, so
+// that two runs of a seed differ in how goroutines take turns; a seed that found something usually finds it again in a
+// few tries.
 package simtest
 
 import (
@@ -74,6 +74,7 @@ type sim struct {
 	stop  context.CancelFunc
 
 	clients sync.WaitGroup
+	remains sync.WaitGroup  // of lives that were ended
 	ends    sync.WaitGroup  // of faults
 	healing context.Context // ends when faults shall
 	heal    context.CancelFunc
@@ -173,6 +174,7 @@ func (s *sim) run() {
 	s.probe.stop()
 	if !s.broken() {
 		s.roundTrips()
+		s.converge()
 	}
 	if s.broken() {
 		return
@@ -198,7 +200,26 @@ func (s *sim) end() {
 	s.operator.close()
 	s.net.Close()
 	s.ends.Wait()
+	s.awaitRemains()
+	time.Sleep(longest) // for requests that a node did not wait for at its end
 }
+
+// awaitRemains waits for the ends of all lives. One that does not end would have fake time go on for ever.
+func (s *sim) awaitRemains() {
+	done := make(chan struct{})
+	s.ends.Go(func() {
+		s.remains.Wait()
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-time.After(longest):
+		panic(fmt.Sprintf("seed %d: the end of a node does not come; see where its goroutines are", s.opts.Seed))
+	}
+}
+
+// longest is how long a request may go on whatever happens.
+const longest = 3 * time.Minute
 
 func (s *sim) result(r *Result) {
 	ops := s.h.Ops()
