@@ -67,7 +67,8 @@ func decodeBallot(b []byte) (v ballot, number uint64, err error) {
 		return ballot{}, 0, fmt.Errorf("version %d is unknown here, it is newer than this program", v)
 	}
 	v = ballot{
-		term: binary.BigEndian.Uint64(b[24:]), voteTerm: binary.BigEndian.Uint64(b[32:]), candidate: string(b[ballotHeader:]),
+		term: binary.BigEndian.Uint64(b[24:]), voteTerm: binary.BigEndian.Uint64(b[32:]),
+		candidate: string(b[ballotHeader:]),
 	}
 	return v, binary.BigEndian.Uint64(b[16:]), nil
 }

@@ -449,8 +449,10 @@ func TestMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 6, 1)
 		ctx := t.Context()
-		c.mustStart(1) // alone, and at once
+		began := time.Now()
+		c.mustStart(1)
 		require.True(t, c.members[1].IsLeader())
+		require.Zero(t, time.Since(began), "a node alone does not wait for others")
 		c.settle(register())
 		c.mustStart(2, 3) // these are no founders
 		time.Sleep(time.Minute)
@@ -517,8 +519,8 @@ func TestLeaderWithAFailedDiskGivesWay(t *testing.T) {
 	})
 }
 
-// A disk from which the log cannot be read any more stops no process: where raft would panic over an entry to apply, the
-// log goes offline.
+// A disk from which the log cannot be read any more stops no process: where raft would panic over an entry to apply,
+// the log goes offline.
 func TestFollowerWithAnUnreadableDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 9, 3)

@@ -266,6 +266,9 @@ func (l *entryLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// diskSize is the size on disk of an entry.
+func diskSize(l *raft.Log) int64 { return int64(entrySize(len(l.Extensions) + len(l.Data))) }
+
 // write writes those of the entries that go into one segment, in one write and one sync.
 func (l *entryLog) write(logs []*raft.Log) (n int, err error) {
 	l.mu.Lock()
@@ -276,8 +279,7 @@ func (l *entryLog) write(logs []*raft.Log) (n int, err error) {
 		end = s.end
 	}
 	l.mu.Unlock()
-	size := int64(entrySize(len(logs[0].Extensions) + len(logs[0].Data)))
-	isNew := s == nil || end+size > l.segmentBytes
+	isNew := s == nil || end+diskSize(logs[0]) > l.segmentBytes
 	b := l.buf[:0]
 	if isNew {
 		s, end = &segment{base: logs[0].Index}, 0
@@ -285,7 +287,7 @@ func (l *entryLog) write(logs []*raft.Log) (n int, err error) {
 		b = appendSegmentHeader(b, s.base)
 	}
 	var starts []int64
-	for n < len(logs) && (n == 0 || end+int64(len(b)+entrySize(len(logs[n].Extensions)+len(logs[n].Data))) <= l.segmentBytes) {
+	for n < len(logs) && (n == 0 || end+int64(len(b))+diskSize(logs[n]) <= l.segmentBytes) {
 		if logs[n].Index != logs[0].Index+uint64(n) {
 			return 0, fmt.Errorf("entry %d cannot follow entry %d", logs[n].Index, logs[n-1].Index)
 		}

@@ -119,7 +119,8 @@ func TestLogSurvivesCrashes(t *testing.T) {
 }
 
 // crashLogAt reports whether the disk ended before the steps did.
-func crashLogAt(t *testing.T, steps []logStep, k int, mode storagetest.Mode, moment storagetest.Moment, seed uint64) bool {
+func crashLogAt(t *testing.T, steps []logStep, k int, mode storagetest.Mode, moment storagetest.Moment,
+	seed uint64) bool {
 	where := fmt.Sprintf("seed %d, operation %d, %s", seed, k, mode)
 	disk := storagetest.New()
 	disk.StopAt(k, moment)

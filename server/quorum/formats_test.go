@@ -98,7 +98,8 @@ func someSnapshot(t testing.TB) []byte {
 		{ID: "1", Address: "http://a:8082"}, {ID: "2", Address: "http://b:8082", Suffrage: raft.Nonvoter},
 	}}, 4)
 	require.NoError(t, err)
-	return append(snapshotInfo{about: a, size: 4, checksum: checksum([]byte("data\x00\x00\x00\x00"), 4)}.encode(), "data"...)
+	sum := checksum([]byte("data\x00\x00\x00\x00"), 4)
+	return append(snapshotInfo{about: a, size: 4, checksum: sum}.encode(), "data"...)
 }
 
 func TestSnapshotFormat(t *testing.T) {

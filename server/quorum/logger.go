@@ -40,7 +40,8 @@ func slogLevel(level hclog.Level) slog.Level {
 	}
 }
 
-// aboutPeers are what raft calls errors, again and again as long as another node does not answer. Streams tells of that.
+// aboutPeers tells what raft calls an error again and again as long as another node does not answer; Streams says so
+// once a minute.
 func aboutPeers(msg string) bool {
 	for _, about := range []string{
 		"failed to make requestVote", "failed to start pipeline", "failed to appendEntries", "failed to pipeline",

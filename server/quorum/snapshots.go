@@ -20,11 +20,11 @@ import (
 
 // A snapshot is one file, metadata/snapshots/<index, 20 digits>-<term, 20 digits>.snapshot. The header is
 //
-//	 0               8       12      16      20      24              32      36
+//	 0               8       12      16      20      24              32      36      40
 //	+---------------+-------+-------+-------+-------+---------------+-------+-------+--------
-//	| "MRAFTSNP"    | u32=1 | u32   | u32   | u32=0 | u64           | u32   | u32   | about,
-//	| magic         |version| crc   | about | 0     | bytes         |crc    | 0     | data
-//	|               |       |       | length|       | of data       |of data|       |
+//	| "MRAFTSNP"    | u32=1 | u32   | u32   | u32=0 | u64           | u32   | u32=0 | about,
+//	| magic         |version| crc   | length|       | bytes         | crc of|       | data
+//	|               |       |       | of it |       | of data       | data  |       |
 //	+---------------+-------+-------+-------+-------+---------------+-------+-------+--------
 //
 // crc is CRC-32C of the rest of the header and of about, which is JSON: the index and term of the last command in it,

@@ -260,11 +260,12 @@ func (s *Streams) dial(ctx context.Context, base, id string) (net.Conn, error) {
 	}
 	undo := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	r, err := s.ask(conn, u.Host, id)
-	if !undo() && err == nil {
+	if !undo() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close() // the first error says more
+		return nil, err
 	}
 	return s.keep(conn, r)
 }
