@@ -129,14 +129,18 @@ func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (readable, error
 
 func (f *fetch) refuse(t *kmsg.FetchRequestTopic, out *kmsg.FetchResponseTopicPartition, err error) {
 	out.ErrorCode, out.RecordBatches = code(err), nil
+	f.urgent = true
+	topic, unknown := f.view.topic(t.Topic, t.TopicID)
+	if unknown == nil &&
+		f.broker.noticed(partition.Name{Topic: topic.Name, TopicID: topic.ID, Partition: out.Partition}, err) {
+		out.ErrorCode = kerr.NotLeaderForPartition.Code // what is damaged here is whole where it is read next
+	}
 	var damage *partition.DamageError
-	if errors.As(err, &damage) && damage.Next > 0 {
+	if out.ErrorCode == kerr.CorruptMessage.Code && errors.As(err, &damage) && damage.Next > 0 {
 		ktag.SetResumeOffset(&out.UnknownTags, damage.Next)
 	}
-	f.urgent = true
-	if topic, unknown := f.view.topic(t.Topic, t.TopicID); unknown == nil {
+	if unknown == nil {
 		sayLeader(topic, out)
-		f.broker.noticed(partition.Name{Topic: topic.Name, TopicID: topic.ID, Partition: out.Partition}, err)
 	}
 }
 

@@ -108,7 +108,7 @@ func (l *fetchLoop) run() {
 			l.rest(l.next)
 			continue
 		}
-		err := l.round(now)
+		err := l.round()
 		for i := range l.asked {
 			if l.asked[i].feed.answered() {
 				l.broker.isr.hurry() // it may resign now
@@ -224,7 +224,7 @@ func (l *fetchLoop) requestLimits(s *metadata.BrokerSettings, now time.Time) {
 	r.ReplicaID = l.broker.cfg.NodeID
 	r.ReplicaState.ID, r.ReplicaState.Epoch = l.broker.cfg.NodeID, l.broker.Epoch()
 	r.MaxWaitMillis = int32(wait.Milliseconds())
-	r.MinBytes = 1
+	r.MinBytes = int32(s.ReplicaFetchMinBytes)
 	r.MaxBytes = int32(min(s.ReplicaFetchResponseMaxBytes, math.MaxInt32))
 }
 
@@ -288,7 +288,7 @@ func grow[T any](s []T) []T {
 var errAdded = errors.New("a partition was added")
 
 // round sends the request and deals with the answer. An error means that there was none.
-func (l *fetchLoop) round(now time.Time) error {
+func (l *fetchLoop) round() error {
 	arena := l.broker.pool.Arena()
 	defer arena.Free()
 	ctx, interrupt := context.WithCancelCause(record.WithArena(l.ctx, arena))

@@ -27,18 +27,19 @@ type resignation struct {
 // notAsked is the partition epoch of a resignation that was not sent.
 const notAsked int32 = -1
 
-// noticed takes note of an error of a partition that may mean that its log is lost.
-func (b *Broker) noticed(n partition.Name, err error) {
+// noticed takes note of an error of a partition that may mean that its log is lost, and tells whether another replica
+// is about to serve in place of this one.
+func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 	damaged := partition.Damaged(err)
 	if !damaged && !partition.Lost(err) {
-		return
+		return false
 	}
 	meta := replicaOf(b.Image(), n, b.cfg.NodeID)
 	switch {
 	case meta == nil, len(meta.Replicas) == 1, slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
-		return // nobody else has it
+		return false // nobody else has it
 	case !damaged && !slices.Contains(meta.ISR, b.cfg.NodeID) && !slices.Contains(meta.ELR, b.cfg.NodeID):
-		return // it counts for nothing already
+		return true // it counts for nothing already
 	}
 	p := b.isr
 	p.mu.Lock()
@@ -50,6 +51,7 @@ func (b *Broker) noticed(n partition.Name, err error) {
 	r.damaged = r.damaged || damaged
 	p.mu.Unlock()
 	p.hurry()
+	return true
 }
 
 // replicaOf is what an image says of a partition that has a replica on the node, or nil.
