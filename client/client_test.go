@@ -121,6 +121,9 @@ func TestTopicMetadataIsCached(t *testing.T) {
 	e.client.Forget("t")
 	e.topic("t", client.Refuse)
 	require.Equal(t, 3, e.count(3))
+	e.advance(-time.Hour) // a clock that is set back does not make metadata last longer
+	e.topic("t", client.Refuse)
+	require.Equal(t, 4, e.count(3))
 }
 
 func TestMissingTopic(t *testing.T) {

@@ -100,12 +100,16 @@ func (c *Client) Topic(ctx context.Context, name string, missing Missing) (*Topi
 		return c.loadTopic(ctx, name, missing)
 	}
 	e := v.(*cachedTopic)
-	if c.now().UnixNano()-e.asked.Load() < int64(c.ttl) || !e.refreshing.CompareAndSwap(false, true) {
+	if c.fresh(c.now().Sub(time.Unix(0, e.asked.Load()))) || !e.refreshing.CompareAndSwap(false, true) {
 		return e.topic.Load(), nil
 	}
 	defer e.refreshing.Store(false)
 	return c.loadTopic(ctx, name, missing)
 }
+
+// fresh says whether metadata of an age is new enough. An age below zero is a clock that was set back: nothing is known
+// of how old that is.
+func (c *Client) fresh(age time.Duration) bool { return age >= 0 && age < c.ttl }
 
 // Missing says what to do about a topic that does not exist.
 type Missing bool
@@ -275,7 +279,7 @@ func (c *Client) Topics(ctx context.Context) ([]*Topic, error) {
 
 // Cluster returns the cluster's identity and brokers, at most MetadataTTL old.
 func (c *Client) Cluster(ctx context.Context) (*Cluster, error) {
-	if k := c.cluster.Load(); k != nil && c.now().Sub(k.asked) < c.ttl {
+	if k := c.cluster.Load(); k != nil && c.fresh(c.now().Sub(k.asked)) {
 		return k.cluster, nil
 	}
 	req := kmsg.NewPtrMetadataRequest()
