@@ -100,7 +100,9 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 			return produced{}, noAnswer(ctx)
 		}
 		p.refuse(out, err)
-		p.broker.noticed(leader.Name(), err)
+		if p.broker.noticed(leader.Name(), err) && ktag.NotWritten(&out.UnknownTags) {
+			out.ErrorCode = kerr.NotLeaderForPartition.Code // whoever leads next has room for it
+		}
 		return produced{}, nil
 	}
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = a.BaseOffset, a.AppendTime, leader.Bounds().LogStart
