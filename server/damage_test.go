@@ -49,13 +49,12 @@ func TestDamagedDataDirectory(t *testing.T) {
 	}{
 		{"metadata gone", func(d damaged) { d.remove("metadata") }, "put the folder back", "put the folder back"},
 		{"metadata cut", func(d damaged) {
-			d.change("metadata/wal/*.wal", func(b []byte) []byte { return b[:300] })
+			d.change("metadata/log/*.log", func(b []byte) []byte { return b[:300] })
 		}, "lost entries", "lost entries"},
-		{"metadata flipped", func(d damaged) { d.flip("metadata/wal/*.wal", 150) }, "lost entries", "lost entries"},
-		{"metadata list gone", func(d damaged) { d.remove("metadata/wal/wal-meta.db") }, "metadata", "metadata"},
-		{"metadata list empty", func(d damaged) {
-			d.change("metadata/wal/wal-meta.db", func([]byte) []byte { return nil })
-		}, "damaged", "damaged"},
+		{"metadata flipped", func(d damaged) { d.flip("metadata/log/*.log", 80) }, "damaged", "damaged"},
+		{"metadata log gone", func(d damaged) { d.remove("metadata/log") }, "lost entries", "lost entries"},
+		{"metadata vote gone", func(d damaged) { d.remove("metadata/vote") }, "lost entries", "lost entries"},
+		{"metadata vote rubbish", func(d damaged) { d.rubbish("metadata/vote") }, "lost entries", "lost entries"},
 		{"identity rubbish", func(d damaged) { d.rubbish("meta.properties") }, "meta.properties", "meta.properties"},
 		{"recovery points gone", func(d damaged) { d.remove("recovery-point-*") }, "recovery-point", starts},
 		{"recovery points rubbish", func(d damaged) { d.rubbish("recovery-point-*") }, "recovery-point", starts},

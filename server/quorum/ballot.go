@@ -128,7 +128,7 @@ func openBallotFile(fsys storage.FS, dir string) (*ballotFile, error) {
 	return f, nil
 }
 
-// load reads the file. A process that was killed before a sync leaves what can be read and yet be lost, so it is synced.
+// load reads the file. A process that was killed before a sync leaves what can be read and yet be lost, so this syncs.
 func (f *ballotFile) load() error {
 	var b [ballotCopies * ballotCopy]byte
 	n, err := f.file.ReadAt(b[:], 0)
