@@ -107,8 +107,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // admit checks who sends, and whether this node is meant.
 func (h *Handler) admit(r *http.Request) *refused {
 	if h.o.Credential.IsZero() {
-		return refuse(http.StatusUnauthorized, "node %d was started without a cluster secret and answers no other node: give "+
-			"--cluster-secret-file, the same file on all nodes", h.o.Node)
+		return refuse(http.StatusUnauthorized, "node %d was started without a cluster secret and answers no other node: "+
+			"give --cluster-secret-file, the same file on all nodes", h.o.Node)
 	}
 	if !h.o.Credential.Check(r) {
 		return refuse(http.StatusUnauthorized, "the cluster credential is missing or another one than that of node %d: "+

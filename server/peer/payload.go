@@ -39,8 +39,8 @@ func (p *payload) release() {
 	}
 }
 
-// delivered tells whether the transport has taken all bytes. If not, the peer cannot have the whole request, and it does
-// nothing for a part.
+// delivered tells whether the transport has taken all bytes. If not, the peer cannot have the whole request, and it
+// does nothing for a part.
 func (p *payload) delivered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,7 +52,8 @@ func serve(t testing.TB, to requestor, change func(*peer.HandlerOptions)) peer.C
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return peer.ClientOptions{
-		Node: 2, URL: s.URL + "/", Transport: tr, Credential: secret, ClusterID: clusterID("c1"), Pool: record.NewPool(1 << 20),
+		Node: 2, URL: s.URL + "/", Transport: tr, Credential: secret, ClusterID: clusterID("c1"),
+		Pool: record.NewPool(1 << 20),
 	}
 }
 

@@ -26,7 +26,7 @@ func describeConfigs(ctx context.Context, r *Router, request kmsg.Request) (kmsg
 	resp.Resources = make([]kmsg.DescribeConfigsResponseResource, len(req.Resources))
 	var wg sync.WaitGroup
 	for id, at := range places {
-		wg.Go(func() { describeAt(ctx, r.node(id), req, at, resp.Resources) })
+		wg.Go(func() { r.describeAt(ctx, id, req, at, resp.Resources) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -48,7 +48,7 @@ func owner(r *Router, resource *kmsg.DescribeConfigsRequestResource) int32 {
 }
 
 // describeAt asks one broker for the resources at the given places, and puts its answers there.
-func describeAt(ctx context.Context, to kmsg.Requestor, req *kmsg.DescribeConfigsRequest, at []int,
+func (r *Router) describeAt(ctx context.Context, id int32, req *kmsg.DescribeConfigsRequest, at []int,
 	out []kmsg.DescribeConfigsResponseResource) {
 	sub := *req
 	sub.Resources = nil
@@ -58,16 +58,14 @@ func describeAt(ctx context.Context, to kmsg.Requestor, req *kmsg.DescribeConfig
 		out[i].ResourceType, out[i].ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
 		out[i].ErrorCode = kerr.BrokerNotAvailable.Code
 	}
-	if to == nil {
-		return
-	}
-	resp, err := sub.RequestWith(ctx, to)
+	answer, err := r.askBroker(ctx, id, &sub)
 	if err != nil {
 		return
 	}
+	resources := answer.(*kmsg.DescribeConfigsResponse).Resources
 	for k, i := range at {
-		if k < len(resp.Resources) {
-			out[i] = resp.Resources[k]
+		if k < len(resources) {
+			out[i] = resources[k]
 		}
 	}
 }

@@ -2,41 +2,81 @@ package route
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// envelope says where the topics stand in the messages of one key.
-type envelope[QT, ST any] struct {
-	asked   func(kmsg.Request) []QT
-	about   func(kmsg.Request, []QT) kmsg.Request // a copy of the request about other topics
-	answers func(kmsg.Response) *[]ST
-}
-
 // byLeaders is the way of requests that the leaders of their partitions answer: to one of them as it is, or
-// to each its share. Each partition has its own answer, so some may be done where others are not.
+// to each its share. Each partition has its own answer, so some may be done where others are not. What this node leads
+// alone, which is what clients that know the leaders ask for, costs no more than a look at the answer.
 func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) way {
 	return func(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
-		topics, l := e.asked(req), r.leaders()
-		if to := s.whole(r, l, topics); to != nil {
-			return to.Request(ctx, req)
-		}
-		shares := s.byLeader(l, topics)
-		ask(ctx, r, shares, func(ctx context.Context, to kmsg.Requestor, part *share[QT, ST]) error {
-			resp, err := to.Request(ctx, e.about(req, part.topics))
-			if err != nil {
-				return err
+		start, topics, changed, l := time.Now(), e.asked(req), r.changed(), r.leaders()
+		node, ok := s.whole(l, topics)
+		var first kmsg.Response
+		if ok && node == r.cfg.NodeID {
+			resp, err := r.cfg.Broker.Request(ctx, req)
+			if err != nil || s.clean(*e.answers(resp)) {
+				return resp, err
 			}
-			part.answer = *e.answers(resp)
-			return nil
-		})
+			first = resp
+		}
+		work := &errand[QT, QP, ST, SP]{
+			router: r, split: &s, envelope: &e, req: req, topics: topics, end: within(ctx, start.Add(limitOf(req))),
+		}
+		work.last = lastMoment(ctx, work.end)
+		work.open()
+		slots := work.slots
+		if first != nil {
+			_ = groups(l, slots, byLeader[SP]) // notes who was asked
+			work.take(slots, *e.answers(first))
+			if slots = work.unsettled(slots); len(slots) == 0 {
+				return first, nil
+			}
+			if !work.pause(ctx, slots, changed, firstPause) {
+				slots = nil
+			}
+		}
+		work.drive(ctx, slots)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		resp := req.ResponseKind()
-		*e.answers(resp) = s.merge(topics, l, shares)
+		*e.answers(resp) = work.merge()
 		return resp, nil
 	}
+}
+
+// limitOf is how long a request may be tried.
+func limitOf(req kmsg.Request) time.Duration {
+	if p, ok := req.(*kmsg.ProduceRequest); ok {
+		return max(time.Duration(p.TimeoutMillis)*time.Millisecond, 0)
+	}
+	return budget
+}
+
+// within moves the end of trying before that of ctx, so that the last answers still arrive.
+func within(ctx context.Context, end time.Time) time.Time {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return end
+	}
+	if early := deadline.Add(-min(time.Until(deadline)/10, slack)); early.Before(end) {
+		return early
+	}
+	return end
+}
+
+// lastMoment is how long a node may still answer what was sent before the end of trying.
+func lastMoment(ctx context.Context, end time.Time) time.Time {
+	late := end.Add(slack)
+	if deadline, ok := ctx.Deadline(); ok {
+		if d := end.Add(deadline.Sub(end) / 2); d.Before(late) {
+			return d
+		}
+	}
+	return late
 }
 
 func produce() way {
@@ -48,6 +88,10 @@ func produce() way {
 			part := *r.(*kmsg.ProduceRequest)
 			part.Topics = topics
 			return &part
+		},
+		limit: func(r kmsg.Request, left time.Duration) {
+			part := r.(*kmsg.ProduceRequest)
+			part.TimeoutMillis = min(part.TimeoutMillis, int32(left.Milliseconds()))
 		},
 		answers: func(r kmsg.Response) *[]kmsg.ProduceResponseTopic {
 			return &r.(*kmsg.ProduceResponse).Topics
@@ -119,6 +163,24 @@ func describeProducers() way {
 		},
 		answers: func(r kmsg.Response) *[]kmsg.DescribeProducersResponseTopic {
 			return &r.(*kmsg.DescribeProducersResponse).Topics
+		},
+	})
+}
+
+func describeQuorum() way {
+	return byLeaders(describeQuorumSplit(), envelope[
+		kmsg.DescribeQuorumRequestTopic, kmsg.DescribeQuorumResponseTopic,
+	]{
+		asked: func(r kmsg.Request) []kmsg.DescribeQuorumRequestTopic {
+			return r.(*kmsg.DescribeQuorumRequest).Topics
+		},
+		about: func(r kmsg.Request, topics []kmsg.DescribeQuorumRequestTopic) kmsg.Request {
+			part := *r.(*kmsg.DescribeQuorumRequest)
+			part.Topics = topics
+			return &part
+		},
+		answers: func(r kmsg.Response) *[]kmsg.DescribeQuorumResponseTopic {
+			return &r.(*kmsg.DescribeQuorumResponse).Topics
 		},
 	})
 }

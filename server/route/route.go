@@ -7,11 +7,16 @@
 // together in the order of the request; one about partitions of a single leader, as nearly all are,
 // is passed on as it is.
 //
-// A leader that does not answer costs only its own partitions: they are answered with
-// NETWORK_EXCEPTION, since what was sent may have taken effect, or with LEADER_NOT_AVAILABLE when
-// nothing was sent. When the whole request went to one place, its error is the caller's.
+// Leaders and controllers move. Where nothing was done, because the node asked was not the one, could not be reached,
+// or there is no leader at the moment, the router asks again by a newer image, as long as the request may take: Produce
+// its TimeoutMillis, all else 15 s, and never beyond the caller's context. What may have been done is asked again only
+// where that does no harm: reads, and batches with a producer id, of which the leader knows what it has. A node that
+// does not answer is waited for until the image replaces it.
 //
-// The package holds no state: it reads one metadata image a request.
+// What is left when the time is over: LEADER_NOT_AVAILABLE, or the node's own code, where nothing was done;
+// NETWORK_EXCEPTION where the outcome is unknown. It costs only its own partitions.
+//
+// The package holds no state: each try reads one metadata image.
 package route
 
 import (
@@ -33,8 +38,14 @@ type Config struct {
 	Controller kmsg.Requestor
 	// ControllerID is the node that leads the quorum, or -1.
 	ControllerID func() int32
-	// Peer reaches another node; nil when it cannot be reached.
+	// Peer reaches another node; nil when it cannot be reached. An error with a method NotSent that returns true says
+	// that the node did nothing.
 	Peer func(id int32) kmsg.Requestor
+	// Changed is closed when there is a newer image than at the time of the call. Nil: the router looks now and then.
+	Changed func() <-chan struct{}
+	// AwaitApplied waits until this node shows everything up to that index of the metadata log. Nil: until the image
+	// has it.
+	AwaitApplied func(ctx context.Context, index uint64) error
 }
 
 // Router is a kmsg.Requestor over all nodes. It is safe for concurrent use.
@@ -85,23 +96,30 @@ func New(cfg Config) *Router {
 // newTable is the one list of the keys that the cluster serves.
 func newTable() map[kmsg.Key]routing {
 	return map[kmsg.Key]routing{
-		kmsg.Produce:                 {Leaders, produce()},
-		kmsg.Fetch:                   {Leaders, fetch},
-		kmsg.ListOffsets:             {Leaders, listOffsets()},
-		kmsg.Metadata:                {AnyBroker, local},
-		kmsg.CreateTopics:            {Controller, toController},
-		kmsg.DeleteTopics:            {Controller, toController},
-		kmsg.DeleteRecords:           {Leaders, deleteRecords()},
-		kmsg.InitProducerID:          {AnyBroker, local},
-		kmsg.OffsetForLeaderEpoch:    {Leaders, offsetForLeaderEpoch()},
-		kmsg.DescribeConfigs:         {NamedBrokers, describeConfigs},
-		kmsg.DescribeLogDirs:         {AnyBroker, local},
-		kmsg.CreatePartitions:        {Controller, toController},
-		kmsg.IncrementalAlterConfigs: {Controller, toController},
-		kmsg.DescribeCluster:         {AnyBroker, local},
-		kmsg.DescribeProducers:       {Leaders, describeProducers()},
-		kmsg.BrokerRegistration:      {Controller, toController},
-		kmsg.AllocateProducerIDs:     {Controller, toController},
+		kmsg.Produce:                    {Leaders, produce()},
+		kmsg.Fetch:                      {Leaders, fetch},
+		kmsg.ListOffsets:                {Leaders, listOffsets()},
+		kmsg.Metadata:                   {AnyBroker, local},
+		kmsg.CreateTopics:               {Controller, toController},
+		kmsg.DeleteTopics:               {Controller, toController},
+		kmsg.DeleteRecords:              {Leaders, deleteRecords()},
+		kmsg.InitProducerID:             {AnyBroker, local},
+		kmsg.OffsetForLeaderEpoch:       {Leaders, offsetForLeaderEpoch()},
+		kmsg.DescribeConfigs:            {NamedBrokers, describeConfigs},
+		kmsg.DescribeLogDirs:            {NamedBrokers, describeLogDirs},
+		kmsg.CreatePartitions:           {Controller, toController},
+		kmsg.IncrementalAlterConfigs:    {Controller, toController},
+		kmsg.DescribeCluster:            {AnyBroker, local},
+		kmsg.DescribeProducers:          {Leaders, describeProducers()},
+		kmsg.DescribeQuorum:             {Leaders, describeQuorum()},
+		kmsg.BrokerRegistration:         {Controller, toController},
+		kmsg.BrokerHeartbeat:            {Controller, toController},
+		kmsg.AlterPartition:             {Controller, toController},
+		kmsg.ElectLeaders:               {Controller, toController},
+		kmsg.AlterPartitionAssignments:  {Controller, toController},
+		kmsg.ListPartitionReassignments: {Controller, toController},
+		kmsg.UnregisterBroker:           {Controller, toController},
+		kmsg.AllocateProducerIDs:        {Controller, toController},
 	}
 }
 
@@ -128,18 +146,12 @@ func local(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, err
 	return r.cfg.Broker.Request(ctx, req)
 }
 
-// toController sends to the controller. Where none is known the node's own answers: it says that it
-// is not the one.
-func toController(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
-	id := r.cfg.ControllerID()
-	if id == r.cfg.NodeID || id == nobody {
-		return r.cfg.Controller.Request(ctx, req)
+// changed is closed when there is a newer image; nil when nobody tells.
+func (r *Router) changed() <-chan struct{} {
+	if r.cfg.Changed == nil {
+		return nil
 	}
-	peer := r.cfg.Peer(id)
-	if peer == nil {
-		return nil, fmt.Errorf("controller %d cannot be reached", id)
-	}
-	return peer.Request(ctx, req)
+	return r.cfg.Changed()
 }
 
 // node is the way to a broker; nil when there is none.

@@ -19,6 +19,7 @@ import (
 	"millrace/server/broker"
 	"millrace/server/controller"
 	"millrace/server/metadata"
+	"millrace/server/peer"
 	"millrace/server/route"
 )
 
@@ -33,6 +34,14 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	}
 	for _, key := range broker.Keys() {
 		require.NotEqual(t, route.Controller, route.Keys()[key], key.Name())
+	}
+}
+
+// Whatever the router may send to another node has a version to travel in.
+func TestEveryKeyTravels(t *testing.T) {
+	for key := range route.Keys() {
+		_, ok := peer.Version(key.Request())
+		require.True(t, ok, key.Name())
 	}
 }
 
@@ -166,7 +175,7 @@ func TestProduceIsSplitByLeader(t *testing.T) {
 	require.Len(t, req.Topics[0].Partitions, 5, "the request was changed")
 }
 
-func TestSingleLeaderGetsTheRequestItself(t *testing.T) {
+func TestSingleLeaderGetsTheWholeRequest(t *testing.T) {
 	for _, c := range []struct {
 		topics []kmsg.ProduceRequestTopic
 		want   string
@@ -183,17 +192,25 @@ func TestSingleLeaderGetsTheRequestItself(t *testing.T) {
 		sentinel := errors.New("from the node")
 		for id := range int32(3) {
 			cl.nodes[id+1] = func(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
-				require.Same(t, req, r)
+				require.Equal(t, c.topics, r.(*kmsg.ProduceRequest).Topics)
 				return nil, sentinel
 			}
 		}
-		_, err := cl.router.Request(t.Context(), req)
-		require.ErrorIs(t, err, sentinel, "an error of the only node is the caller's")
+		resp, err := req.RequestWith(t.Context(), cl.router)
 		require.Equal(t, []string{c.want}, cl.asked)
+		if c.want == "1: Produce" {
+			require.ErrorIs(t, err, sentinel, "an error of this node is the caller's")
+			continue
+		}
+		require.NoError(t, err)
+		require.Contains(t, produced(resp), "NETWORK_EXCEPTION")
+		require.Equal(t, "from the node", *resp.Topics[0].Partitions[0].ErrorMessage)
 	}
 }
 
-func TestLeaderThatDoesNotAnswer(t *testing.T) {
+func TestLeaderThatDoesNotAnswer(t *testing.T) { synctest.Test(t, testLeaderThatDoesNotAnswer) }
+
+func testLeaderThatDoesNotAnswer(t *testing.T) {
 	c := newCluster(t)
 	c.nodes[1], c.nodes[3] = produceNode(1), produceNode(3)
 	c.nodes[2] = func(context.Context, kmsg.Request) (kmsg.Response, error) { return nil, errors.New("cut") }
@@ -317,7 +334,9 @@ func offsetsNode(id int64) requestor {
 	}
 }
 
-func TestControllerKeys(t *testing.T) {
+func TestControllerKeys(t *testing.T) { synctest.Test(t, testControllerKeys) }
+
+func testControllerKeys(t *testing.T) {
 	c := newCluster(t)
 	for id := range int32(3) {
 		c.nodes[id+1] = func(_ context.Context, r kmsg.Request) (kmsg.Response, error) { return r.ResponseKind(), nil }
@@ -348,9 +367,12 @@ func TestControllerKeys(t *testing.T) {
 		_, err = router.Request(t.Context(), key.Request())
 		require.NoError(t, err)
 		require.Equal(t, []string{"3: " + key.Name(), "9: " + key.Name(), "9: " + key.Name()}, c.asked)
-		leader = 2
+		leader, c.asked = 2, nil
+		start := time.Now()
 		_, err = router.Request(t.Context(), key.Request())
-		require.ErrorContains(t, err, "controller 2 cannot be reached")
+		require.NoError(t, err)
+		require.Equal(t, []string{"9: " + key.Name()}, c.asked, "who cannot be reached cannot answer: this node does")
+		require.InDelta(t, 15*time.Second, time.Since(start), float64(time.Second))
 	}
 }
 
@@ -502,8 +524,13 @@ func TestFetchFromSeveralLeaders(t *testing.T) {
 		// The context ends.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = fetchRequest(100, time.Minute).RequestWith(ctx, c.router)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		resp, err = fetchRequest(100, time.Minute).RequestWith(ctx, c.router)
+		require.NoError(t, err)
+		require.Equal(t, []int{5, 10, 7}, sizes(resp), "what there is comes before the deadline")
+		gone, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, end)
+		_, err = fetchRequest(100, time.Minute).RequestWith(gone, c.router)
+		require.ErrorIs(t, err, context.Canceled)
 
 		// Each node gets its part of MaxBytes.
 		nodes[1].grow(5000)
@@ -511,12 +538,13 @@ func TestFetchFromSeveralLeaders(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int{5, 1000, 7}, sizes(resp))
 
-		// A node that does not answer is news: no waiting.
+		// A node that does not answer holds nothing up where there is enough.
 		c.nodes[2] = func(context.Context, kmsg.Request) (kmsg.Response, error) { return nil, errors.New("cut") }
 		start = time.Now()
-		resp, err = fetchRequest(100, time.Minute).RequestWith(t.Context(), c.router)
+		resp, err = fetchRequest(10, time.Minute).RequestWith(t.Context(), c.router)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(start))
+		require.Equal(t, []int{5, 0, 7}, sizes(resp))
 		require.Equal(t, kerr.NetworkException.Code, resp.Topics[0].Partitions[1].ErrorCode)
 		require.Equal(t, int64(-1), resp.Topics[0].Partitions[1].HighWatermark)
 	})

@@ -1,6 +1,11 @@
 package route
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+	"millrace/record"
+)
 
 // The splits of all keys that leaders serve: where topics and partitions stand in their messages.
 // Only Produce and Fetch name topics by id.
@@ -17,7 +22,11 @@ func produceSplit() produceParts {
 		answers: func(t *kmsg.ProduceResponseTopic) *[]kmsg.ProduceResponseTopicPartition {
 			return &t.Partitions
 		},
-		answerOf: func(p *kmsg.ProduceResponseTopicPartition) int32 { return p.Partition },
+		answerOf:   func(p *kmsg.ProduceResponseTopicPartition) int32 { return p.Partition },
+		code:       func(p *kmsg.ProduceResponseTopicPartition) int16 { return p.ErrorCode },
+		repeatable: func(p *kmsg.ProduceRequestTopicPartition) bool { return sequenced(p.Records) },
+		notWritten: func(p *kmsg.ProduceResponseTopicPartition) bool { return ktag.NotWritten(&p.UnknownTags) },
+		explain:    func(p *kmsg.ProduceResponseTopicPartition, text string) { p.ErrorMessage = &text },
 		newTopic: func(k topicKey) kmsg.ProduceResponseTopic {
 			return kmsg.ProduceResponseTopic{Topic: k.name, TopicID: k.id}
 		},
@@ -28,6 +37,19 @@ func produceSplit() produceParts {
 			return p
 		},
 	}
+}
+
+// sequenced says that all batches have a producer id: what of them is stored already a second request does not store
+// again.
+func sequenced(records []byte) bool {
+	for rest := records; len(rest) > 0; {
+		b, behind, err := record.Next(rest)
+		if err != nil || b.Magic() != 2 || b.ProducerID() < 0 {
+			return false
+		}
+		rest = behind
+	}
+	return len(records) > 0
 }
 
 type listOffsetsParts = split[kmsg.ListOffsetsRequestTopic, kmsg.ListOffsetsRequestTopicPartition,
@@ -45,6 +67,7 @@ func listOffsetsSplit() listOffsetsParts {
 			return &t.Partitions
 		},
 		answerOf: func(p *kmsg.ListOffsetsResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.ListOffsetsResponseTopicPartition) int16 { return p.ErrorCode },
 		newTopic: func(k topicKey) kmsg.ListOffsetsResponseTopic {
 			return kmsg.ListOffsetsResponseTopic{Topic: k.name}
 		},
@@ -72,6 +95,7 @@ func deleteRecordsSplit() deleteRecordsParts {
 			return &t.Partitions
 		},
 		answerOf: func(p *kmsg.DeleteRecordsResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.DeleteRecordsResponseTopicPartition) int16 { return p.ErrorCode },
 		newTopic: func(k topicKey) kmsg.DeleteRecordsResponseTopic {
 			return kmsg.DeleteRecordsResponseTopic{Topic: k.name}
 		},
@@ -100,6 +124,7 @@ func offsetForLeaderEpochSplit() offsetForLeaderEpochParts {
 			return &t.Partitions
 		},
 		answerOf: func(p *kmsg.OffsetForLeaderEpochResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.OffsetForLeaderEpochResponseTopicPartition) int16 { return p.ErrorCode },
 		newTopic: func(k topicKey) kmsg.OffsetForLeaderEpochResponseTopic {
 			return kmsg.OffsetForLeaderEpochResponseTopic{Topic: k.name}
 		},
@@ -125,6 +150,7 @@ func describeProducersSplit() describeProducersParts {
 			return &t.Partitions
 		},
 		answerOf: func(p *kmsg.DescribeProducersResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.DescribeProducersResponseTopicPartition) int16 { return p.ErrorCode },
 		newTopic: func(k topicKey) kmsg.DescribeProducersResponseTopic {
 			return kmsg.DescribeProducersResponseTopic{Topic: k.name}
 		},
@@ -149,6 +175,7 @@ func fetchSplit() fetchParts {
 			return &t.Partitions
 		},
 		answerOf: func(p *kmsg.FetchResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.FetchResponseTopicPartition) int16 { return p.ErrorCode },
 		newTopic: func(k topicKey) kmsg.FetchResponseTopic {
 			return kmsg.FetchResponseTopic{Topic: k.name, TopicID: k.id}
 		},
@@ -156,6 +183,33 @@ func fetchSplit() fetchParts {
 			p := kmsg.NewFetchResponseTopicPartition()
 			p.Partition, p.ErrorCode = number, code
 			p.HighWatermark = -1
+			return p
+		},
+	}
+}
+
+type describeQuorumParts = split[kmsg.DescribeQuorumRequestTopic, kmsg.DescribeQuorumRequestTopicPartition,
+	kmsg.DescribeQuorumResponseTopic, kmsg.DescribeQuorumResponseTopicPartition]
+
+func describeQuorumSplit() describeQuorumParts {
+	return describeQuorumParts{
+		topic: func(t *kmsg.DescribeQuorumRequestTopic) topicKey { return topicKey{name: t.Topic} },
+		partitions: func(t *kmsg.DescribeQuorumRequestTopic) *[]kmsg.DescribeQuorumRequestTopicPartition {
+			return &t.Partitions
+		},
+		number:   func(p *kmsg.DescribeQuorumRequestTopicPartition) int32 { return p.Partition },
+		answered: func(t *kmsg.DescribeQuorumResponseTopic) topicKey { return topicKey{name: t.Topic} },
+		answers: func(t *kmsg.DescribeQuorumResponseTopic) *[]kmsg.DescribeQuorumResponseTopicPartition {
+			return &t.Partitions
+		},
+		answerOf: func(p *kmsg.DescribeQuorumResponseTopicPartition) int32 { return p.Partition },
+		code:     func(p *kmsg.DescribeQuorumResponseTopicPartition) int16 { return p.ErrorCode },
+		newTopic: func(k topicKey) kmsg.DescribeQuorumResponseTopic {
+			return kmsg.DescribeQuorumResponseTopic{Topic: k.name}
+		},
+		unanswered: func(number int32, code int16) kmsg.DescribeQuorumResponseTopicPartition {
+			p := kmsg.NewDescribeQuorumResponseTopicPartition()
+			p.Partition, p.ErrorCode, p.LeaderID, p.LeaderEpoch, p.HighWatermark = number, code, -1, -1, -1
 			return p
 		},
 	}
