@@ -152,6 +152,8 @@ func receiverType(e ast.Expr) string {
 		return receiverType(e.X)
 	case *ast.IndexExpr:
 		return receiverType(e.X)
+	case *ast.IndexListExpr:
+		return receiverType(e.X)
 	case *ast.Ident:
 		return e.Name
 	}
