@@ -96,7 +96,7 @@ func ErrorFor(r *http.Request, err error) *Error {
 
 func fromKafka(k *client.KafkaError) *Error {
 	e := &Error{Fault: KafkaFault(k.Err), Detail: k.Detail(), Cause: k}
-	if k.NotWritten {
+	if k.NotWritten && e.Fault.Outcome != Failed { // the code alone leaves it open
 		e.Fault = NotStored
 	}
 	if k.Topic != "" {

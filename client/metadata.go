@@ -111,6 +111,11 @@ func (c *Client) Topic(ctx context.Context, name string, missing Missing) (*Topi
 // of how old that is.
 func (c *Client) fresh(age time.Duration) bool { return age >= 0 && age < c.ttl }
 
+// Renew is Topic with metadata that is asked for now, for those who show who leads and what is in sync.
+func (c *Client) Renew(ctx context.Context, name string) (*Topic, error) {
+	return c.loadTopic(ctx, name, Refuse)
+}
+
 // Missing says what to do about a topic that does not exist.
 type Missing bool
 

@@ -171,7 +171,7 @@ func (s *Server) GetTopic(ctx context.Context, req GetTopicRequestObject) (GetTo
 
 // describe gathers metadata, offsets and configs of a topic.
 func (s *Server) describe(ctx context.Context, name string) (TopicDescription, error) {
-	t, err := s.client.Topic(ctx, name, client.Refuse)
+	t, err := s.client.Renew(ctx, name)
 	if err != nil {
 		return TopicDescription{}, err
 	}

@@ -14,7 +14,7 @@ const earliestAndLatest = "earliest_and_latest"
 
 func (a *API) ListKafkaPartitions(ctx context.Context, r ListKafkaPartitionsRequestObject) (
 	ListKafkaPartitionsResponseObject, error) {
-	topic, err := a.client.Topic(ctx, r.TopicName, client.Refuse)
+	topic, err := a.client.Renew(ctx, r.TopicName)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (a *API) GetKafkaReplica(ctx context.Context, r GetKafkaReplicaRequestObjec
 
 // partition is the metadata of a topic that has partition p.
 func (a *API) partition(ctx context.Context, name string, p int32) (*client.Topic, error) {
-	topic, err := a.client.Topic(ctx, name, client.Refuse)
+	topic, err := a.client.Renew(ctx, name)
 	if err != nil {
 		return nil, err
 	}

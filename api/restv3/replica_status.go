@@ -22,7 +22,7 @@ func (a *API) ListKafkaReplicaStatuses(ctx context.Context, _ ListKafkaReplicaSt
 
 func (a *API) ListKafkaTopicReplicaStatuses(ctx context.Context, r ListKafkaTopicReplicaStatusesRequestObject) (
 	ListKafkaTopicReplicaStatusesResponseObject, error) {
-	topic, err := a.client.Topic(ctx, r.TopicName, client.Refuse)
+	topic, err := a.client.Renew(ctx, r.TopicName)
 	if err != nil {
 		return nil, err
 	}
