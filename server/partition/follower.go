@@ -11,6 +11,7 @@ type Follower struct {
 	*local
 	role atomic.Pointer[Role] // set with the slot held
 	over atomic.Bool          // the role has ended; set with the slot held
+	turn atomic.Uint64        // counts answers that were taken, so that none is taken twice; changed with the slot held
 
 	astray *FetchPosition // guarded by slot; from where a fetch was out of the leader's range
 
@@ -27,6 +28,8 @@ type FetchPosition struct {
 	LogStart         int64
 	HighWatermark    int64 // its own
 	HasReaders       bool  // consumers read here, so a newer high watermark is news by itself
+
+	turn uint64 // the follower's when this was its position
 }
 
 // LeaderAnswer is what the leader answers to a fetch, for one partition.

@@ -91,8 +91,10 @@ func (l *Leader) lagsLocked(id int32, now time.Time) bool {
 // propose tells the broker that there is something to propose. No lock is held.
 func (l *Leader) propose() { l.store.env.OnIsrChange(l) }
 
-// CheckLag looks for in-sync replicas that have fallen behind, at half of replica.lag.time.max.ms.
+// CheckLag looks for in-sync replicas that have fallen behind, at half of replica.lag.time.max.ms and when the
+// metadata fences a broker: a replica that was about to be in sync may count no more.
 func (l *Leader) CheckLag(now time.Time) {
+	l.advance()
 	l.mu.Lock()
 	wants := !l.ended() && l.change.flight == nil && len(l.wantedLocked(now)) > 0
 	if wants && l.store.env.Flaws.StaleLeader {

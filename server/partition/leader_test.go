@@ -135,7 +135,7 @@ func batch(id int64, epoch int16, sequence int32, at time.Time, values ...string
 	return b.Build()
 }
 
-// The scripts in testdata drive one partition. Commands:
+// The scripts in testdata/leader drive one partition. Commands:
 //
 //	append [n=1] [id= name= epoch= seq=] [expected=] [strict] [acks=1]   append a batch of n records
 //	fetch offset= [max=] [epoch=]     what a consumer gets
@@ -151,7 +151,7 @@ func batch(id int64, epoch int16, sequence int32, at time.Time, values ...string
 //	retain                            apply retention
 //	restart [epoch=]                  close cleanly, open again, under that leader epoch
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/leader", func(t *testing.T, path string) {
 		h := newHost(t)
 		h.policy = storage.SyncNever // the high watermark moves at once, not when the disk is done
 		h.start()

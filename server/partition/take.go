@@ -14,7 +14,7 @@ import (
 // the offset of a fetch for what is on disk. It does not where it lies below the leader's high watermark of
 // the same epoch: such a replica is in no ISR and counts for nothing.
 func (f *Follower) Position() (FetchPosition, error) {
-	role := f.role.Load()
+	role, turn := f.role.Load(), f.turn.Load()
 	if f.over.Load() {
 		return FetchPosition{}, f.whyGone()
 	}
@@ -35,7 +35,7 @@ func (f *Follower) Position() (FetchPosition, error) {
 	}
 	return FetchPosition{
 		Offset: f.log.EndOffset(), LastFetchedEpoch: epoch, LeaderEpoch: role.LeaderEpoch,
-		LogStart: f.log.StartOffset(), HighWatermark: f.hw.Load(), HasReaders: readers,
+		LogStart: f.log.StartOffset(), HighWatermark: f.hw.Load(), HasReaders: readers, turn: turn,
 	}, nil
 }
 
@@ -57,6 +57,7 @@ func (f *Follower) Take(pos FetchPosition, a LeaderAnswer) (Outcome, error) {
 	if !f.current(pos) {
 		return Dropped, nil
 	}
+	f.turn.Add(1)
 	f.astray = nil
 	if a.ErrorCode != 0 {
 		return f.refused(pos, a.ErrorCode), nil
@@ -91,15 +92,17 @@ func (f *Follower) follow(a LeaderAnswer) (outcome Outcome, err error) {
 	return Taken, err
 }
 
-// current says whether pos is the present position. The slot is held.
+// current says whether pos is the present position, and not one of before a truncation that looks the same. The
+// slot is held.
 func (f *Follower) current(pos FetchPosition) bool {
-	return pos.LeaderEpoch == f.role.Load().LeaderEpoch && pos.Offset == f.log.EndOffset()
+	return pos.turn == f.turn.Load() && pos.LeaderEpoch == f.role.Load().LeaderEpoch && pos.Offset == f.log.EndOffset()
 }
 
 // refused is what to do about an error code of the leader.
 func (f *Follower) refused(pos FetchPosition, code int16) Outcome {
 	switch code {
 	case kerr.OffsetOutOfRange.Code:
+		pos.turn = f.turn.Load()
 		f.astray = &pos
 		return OutOfRange
 	case kerr.CorruptMessage.Code:
