@@ -302,6 +302,29 @@ func TestLeaderIsCutOff(t *testing.T) {
 	})
 }
 
+// Disks that take their time hold up no more than what waits for them.
+func TestSlowDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 4, 3)
+		for id := int32(1); id <= 3; id++ {
+			disk := storagetest.New()
+			disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+				return time.Duration(id) * time.Duration(op) * time.Millisecond, nil
+			})
+			c.members[id] = &member{disk: disk}
+		}
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		for i := range 50 {
+			_, err := c.try(newTopic(fmt.Sprintf("t%d", i), i))
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.leader().Transfer(t.Context(), -1))
+		c.settle(newTopic("end", 100))
+		c.agree()
+	})
+}
+
 // All lose power at once, and then again: what was answered is there, also when the second loss takes what was not
 // synced before the first.
 func TestPowerFailsEverywhere(t *testing.T) {
