@@ -20,6 +20,9 @@ type FetchRequest struct {
 	// MaxBytes bounds the whole answer, save that its first batch always comes whole.
 	MaxBytes      int
 	ReadCommitted bool
+	// Rack asks for replicas of that broker.rack, which are read instead of the leaders where they are in sync; "" asks
+	// for the leaders.
+	Rack string
 }
 
 // FetchPartition is where to read one partition.
@@ -73,6 +76,7 @@ func fetchRequest(r FetchRequest) *kmsg.FetchRequest {
 	req.MinBytes = int32(r.MinBytes)
 	req.MaxBytes = int32(r.MaxBytes)
 	req.SessionEpoch = -1 // no fetch session
+	req.Rack = r.Rack
 	if r.ReadCommitted {
 		req.IsolationLevel = 1
 	}

@@ -70,8 +70,8 @@ func (k *consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 		wait := untilDeadline(deadline)
 		results, err := k.client.Fetch(ctx, client.FetchRequest{
 			Topic: topic, MaxWait: wait, MinBytes: 1, MaxBytes: q.maxBytes,
-			ReadCommitted: q.isolation == client.ReadCommitted,
-			Partitions:    []client.FetchPartition{{Partition: at.partition, Offset: at.next}},
+			ReadCommitted: q.isolation == client.ReadCommitted, Rack: q.rack,
+			Partitions: []client.FetchPartition{{Partition: at.partition, Offset: at.next}},
 		})
 		if err != nil && ctx.Err() != nil && q.wait > 0 {
 			return nil, nil

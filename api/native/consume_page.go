@@ -235,8 +235,8 @@ func (p *page) request(wait time.Duration) client.FetchRequest {
 	room = max(room, minFetchBytes)
 	r := client.FetchRequest{
 		Topic: p.topic, MaxWait: wait, MinBytes: 1, MaxBytes: room,
-		ReadCommitted: p.query.isolation == client.ReadCommitted,
-		Partitions:    make([]client.FetchPartition, 0, len(p.places)),
+		ReadCommitted: p.query.isolation == client.ReadCommitted, Rack: p.query.rack,
+		Partitions: make([]client.FetchPartition, 0, len(p.places)),
 	}
 	first := p.firstPlace()
 	active := 0

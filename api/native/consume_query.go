@@ -19,6 +19,7 @@ const (
 	defaultMaxBytes   = 1 << 20
 	maxMaxBytes       = 16 << 20
 	maxWait           = 60 * time.Second
+	maxRackBytes      = 255
 )
 
 // origin is where a read starts.
@@ -47,6 +48,7 @@ type readQuery struct {
 	maxBytes   int
 	wait       time.Duration
 	isolation  client.Isolation
+	rack       string // whose replicas are read, where it has some; empty: the leaders
 	key, value form
 	limited    bool // max_records was given
 	sized      bool // max_bytes was given
@@ -100,13 +102,15 @@ func (q *readQuery) set(name, value string) (err error) {
 		return q.setWait(value)
 	case "isolation":
 		return q.setIsolation(value)
+	case "rack":
+		return q.setRack(value)
 	case "format":
 		q.value, err = parseForm(name, value)
 	case "key_format":
 		q.key, err = parseForm(name, value)
 	default:
 		return badQuery("unknown parameter %.40q; a read takes offset, timestamp, from, max_records, max_bytes, "+
-			"wait, isolation, format and key_format", name)
+			"wait, isolation, rack, format and key_format", name)
 	}
 	return err
 }
@@ -192,6 +196,16 @@ func (q *readQuery) setIsolation(v string) error {
 	default:
 		return badQuery("parameter isolation=%.40q: want read_committed or read_uncommitted", v)
 	}
+	return nil
+}
+
+func (q *readQuery) setRack(v string) error {
+	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
+	if v == "" || len(v) > maxRackBytes || strings.ContainsFunc(v, unprintable) {
+		return badQuery("parameter rack=%.40q: want the broker.rack of some brokers, 1 to %d printable characters", v,
+			maxRackBytes)
+	}
+	q.rack = v
 	return nil
 }
 

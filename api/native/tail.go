@@ -56,6 +56,7 @@ type hubKey struct {
 	id         [16]byte
 	partition  int32
 	isolation  client.Isolation
+	rack       string
 	key, value form
 }
 
@@ -195,7 +196,8 @@ func (k *consumer) openStream(ctx context.Context, topic *client.Topic, partitio
 		return nil, err
 	}
 	h, err := k.tails.hub(hubKey{
-		topic: topic.Name, id: topic.ID, partition: partition, isolation: q.isolation, key: q.key, value: q.value,
+		topic: topic.Name, id: topic.ID, partition: partition, isolation: q.isolation, rack: q.rack,
+		key: q.key, value: q.value,
 	}, topic)
 	if err != nil {
 		return nil, err

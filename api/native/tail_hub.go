@@ -246,8 +246,8 @@ func (h *hub) request() client.FetchRequest {
 	_, offsets := h.tail()
 	r := client.FetchRequest{
 		Topic: h.topic, MinBytes: 1, MaxBytes: tailFetchBytes, MaxWait: sweepEvery,
-		ReadCommitted: h.key.isolation == client.ReadCommitted,
-		Partitions:    make([]client.FetchPartition, len(offsets)),
+		ReadCommitted: h.key.isolation == client.ReadCommitted, Rack: h.key.rack,
+		Partitions: make([]client.FetchPartition, len(offsets)),
 	}
 	if h.sweepAt >= 0 {
 		r.MaxWait = 0

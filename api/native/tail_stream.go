@@ -225,6 +225,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 func (s *stream) request(tail []int64) client.FetchRequest {
 	r := client.FetchRequest{
 		Topic: s.topic, MaxBytes: catchUpBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
+		Rack: s.hub.key.rack,
 	}
 	for i := range max(len(tail), len(s.offsets)) {
 		mine, its := offsetAt(s.offsets, i), offsetAt(tail, i)
