@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// block is a fenced block of commands and what it prints.
+type block struct {
+	line int
+	code string
+	want string
+}
+
+// blocks reads a document's blocks marked sh, each with the block marked text that follows it.
+func blocks(t *testing.T, name string) (out []block) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	into := (*string)(nil)
+	for i, line := range strings.Split(string(text), "\n") {
+		switch {
+		case line == "```sh":
+			out = append(out, block{line: i + 1})
+			into = &out[len(out)-1].code
+		case line == "```text":
+			into = &out[len(out)-1].want
+		case line == "```":
+			into = nil
+		case into != nil:
+			*into += line + "\n"
+		}
+	}
+	return out
+}
+
+// mark begins the output of a block in that of all.
+const mark = "--- block "
+
+// The walk of docs/acks.md, pasted into bash from its first block to its last, prints what the document says.
+func TestAcksWalk(t *testing.T) {
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("the walk is written with %s: install it", tool)
+		}
+	}
+	walk := blocks(t, "../../docs/acks.md")
+	require.Greater(t, len(walk), 8)
+	first := freePorts(t, 3)
+	ports := []string{"$((8081 + ", fmt.Sprintf("$((%d + ", first-1)}
+	for i := range 3 {
+		ports = append(ports, fmt.Sprint("127.0.0.1:", 8082+i), fmt.Sprint("127.0.0.1:", first+i))
+	}
+	var script strings.Builder
+	for _, b := range walk {
+		fmt.Fprintf(&script, "echo '%s'$SECONDS\n%s", mark, strings.NewReplacer(ports...).Replace(b.code))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	t.Cleanup(func() { killAll(t, dir) })
+	cmd := exec.CommandContext(ctx, "bash")
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(script.String())
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, fmt.Sprint("MILLRACE_URL=http://127.0.0.1:", first)}
+	start := time.Now()
+	out, err := cmd.CombinedOutput()
+	t.Logf("%d blocks in %v", len(walk), time.Since(start).Round(time.Millisecond))
+	if err != nil {
+		t.Errorf("bash: %v", err)
+	}
+	parts := strings.Split(string(out), mark)[1:]
+	for i, b := range walk {
+		if i >= len(parts) {
+			t.Fatalf("docs/acks.md:%d: the walk ended before this block", b.line)
+		}
+		at, got, _ := strings.Cut(parts[i], "\n")
+		t.Logf("docs/acks.md:%d: after %s s", b.line, at)
+		if !matches(b.want, got) {
+			t.Errorf("docs/acks.md:%d:\n%s\nwant:\n%s\ngot:\n%s", b.line, b.code, b.want, got)
+		}
+	}
+}
+
+// killAll ends the nodes that the walk left, and shows their logs if it failed.
+func killAll(t *testing.T, dir string) {
+	pids, err := filepath.Glob(filepath.Join(dir, "*", "pid-*"))
+	require.NoError(t, err)
+	for _, name := range pids {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		require.NoError(t, err)
+		command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(command), "data-") { // it is still the node
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if t.Failed() {
+			log, _ := os.ReadFile(strings.Replace(name, "pid-", "log-", 1))
+			t.Logf("%s:\n%s", filepath.Base(name), log)
+		}
+	}
+}
+
+// freePorts gives the first of n ports of loopback in a row that are free. They lie below those that the system gives
+// to clients, so that they stay free until they are used.
+func freePorts(t *testing.T, n int) int {
+	t.Helper()
+	for base := 20000 + os.Getpid()%800*15; base < 32000; base += n {
+		if portsFree(base, n) {
+			return base
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func portsFree(base, n int) bool {
+	for i := range n {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", base+i))
+		if err != nil {
+			return false
+		}
+		defer l.Close()
+	}
+	return true
+}
