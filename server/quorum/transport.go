@@ -29,6 +29,9 @@ func newTransport(c Config) transport {
 	n := &network{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: c.StreamLayer, MaxPool: maxStreams, Timeout: streamTimeout, Logger: newLogger(c.Logger),
+			// One at a time: with two in flight the library's sender waits for ever for its receiver, when that has ended
+			// over a refusal, and neither that follower nor a stop of the node gets any further.
+			MaxRPCsInFlight: 1,
 		}),
 		messages: make(chan raft.RPC),
 		ending:   make(chan struct{}),
