@@ -76,7 +76,13 @@ func (k *consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 		if err != nil && ctx.Err() != nil && q.wait > 0 {
 			return nil, nil
 		}
-		if err != nil {
+		if err == nil {
+			err = results[0].Err
+		}
+		if err != nil && wait > firstRetry && mayPass(err) && pause(ctx, firstRetry) {
+			continue
+		}
+		if err != nil && len(results) == 0 {
 			return nil, err
 		}
 		f := &results[0]

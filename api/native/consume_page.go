@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"millrace/api"
 	"millrace/client"
 	"millrace/record"
 )
@@ -72,7 +73,8 @@ type page struct {
 }
 
 // read fills the page. Data that exists is taken at once; only when there is none does it wait, as long as the
-// query says. A fault that comes after some records ends the page before it: the next page will tell.
+// query says, for records and for faults to pass. A fault that comes after some records ends the page before it: the
+// next page will tell.
 func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 	p.hash = p.identity()
 	deadline := time.Now().Add(p.query.wait)
@@ -88,6 +90,8 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 		switch {
 		case err != nil && wait > 0 && ctx.Err() != nil:
 			return nil // the server stops: the wait is over
+		case err != nil && p.records == 0 && p.query.wait > 0 && mayPass(err) && time.Until(deadline) > firstRetry &&
+			pause(ctx, firstRetry):
 		case err != nil && p.records == 0:
 			return err
 		case err != nil || p.full || !p.wantsMore(fetches) || !moved && wait == 0:
@@ -95,6 +99,9 @@ func (p *page) read(ctx context.Context, c *client.Client, s *scanner) error {
 		}
 	}
 }
+
+// mayPass says that a read which failed may succeed a little later, as when a leader is on the move.
+func mayPass(err error) bool { return api.FromError(err).Fault.Retryable }
 
 // grow takes in the partitions that the topic has got since the read began, from their starts. What it cannot learn
 // now it may later, and what is wrong is for the next fetch to say.

@@ -22,14 +22,14 @@ const (
 	tailFetchBytes = 512 << 10        // of a hub
 	catchUpBytes   = 128 << 10        // of a stream that is behind
 	catchUpRounds  = 1024             // streams that may hold what they fetched and have not sent
-	openTimeout    = 10 * time.Second
-	directMembers  = 64 // up to so many a hub writes to by itself, more with the help of other goroutines
+	openTimeout    = 30 * time.Second // for a hub to find the tail: leaders may be on the move
+	directMembers  = 64               // up to so many a hub writes to by itself, more with the help of other goroutines
 )
 
 // tails owns the live streams. All streams of the same records in the same form share a hub, which reads the topic's
 // tail once, encodes each event once, and is the only one that waits for records:
 //
-//	hub --- one long-poll Fetch after the other; a frame of events for each answer
+//	hub --- one long-poll Fetch after the other of each leader; a frame of events for each answer
 //	 |
 //	 +-- members: streams at the tail whose connection was taken over. They have no goroutine; the hub writes each
 //	 |   frame to all of them without waiting. One that cannot take a whole frame leaves the members.

@@ -2,24 +2,13 @@ package native
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"millrace/api"
 	"millrace/client"
-	"millrace/record"
-)
-
-// Patience of a hub with a cluster that cannot answer at the moment.
-const (
-	firstRetry   = 100 * time.Millisecond
-	lastRetry    = time.Second
-	failingLimit = 30 * time.Second
 )
 
 // A hub reads the tail of a topic for all streams of one kind. Its goroutine owns members and the writing to them;
@@ -54,13 +43,15 @@ type hub struct {
 	helpers  []*helper
 	parallel int
 	spare    []byte // memory of a frame that nobody holds any more
-	fetches  uint64
+	readers  []*hubReader
+	parts    []hubPart       // by index in offsets
+	answers  chan *hubAnswer // of the readers
+	fetching sync.WaitGroup  // fetches under way
+	rounds   int
 	sent     time.Time // last time that members were written to
 	swept    time.Time // when the last sweep began
 	sweepAt  int       // members from here on are still to be looked at; -1 between sweeps
 	quiet    bool      // of the sweep under way: members are sent a comment
-	failing  time.Time // since when fetches fail; zero if they do not
-	retry    time.Duration
 }
 
 // ringEntry is a frame and the offsets behind it.
@@ -73,7 +64,7 @@ func newHub(t *tails, key hubKey, topic *client.Topic) *hub {
 	h := &hub{
 		tails: t, key: key, topic: topic, opened: make(chan struct{}), ended: make(chan struct{}),
 		others: map[*stream]struct{}{}, comment: commentFrame(), sweepAt: -1,
-		writers: []*directWriter{newDirectWriter()}, parallel: runtime.GOMAXPROCS(0),
+		writers: []*directWriter{newDirectWriter()}, parallel: runtime.GOMAXPROCS(0), answers: make(chan *hubAnswer),
 	}
 	h.ctx, h.cancel = context.WithCancel(t.ctx)
 	return h
@@ -169,8 +160,14 @@ func (h *hub) open() error {
 	ctx, cancel := context.WithTimeout(h.ctx, openTimeout)
 	defer cancel()
 	places := placesOf(h.topic, h.key.partition)
-	if err := lookUp(ctx, h.tails.consumer.client, h.topic, places, client.Latest, h.key.isolation); err != nil {
-		return err
+	for {
+		err := lookUp(ctx, h.tails.consumer.client, h.topic, places, client.Latest, h.key.isolation)
+		if err == nil {
+			break
+		}
+		if !api.FromError(err).Fault.Retryable || !pause(ctx, firstRetry) {
+			return err
+		}
 	}
 	offsets := make([]int64, len(places))
 	for i := range places {
@@ -183,130 +180,16 @@ func (h *hub) open() error {
 	return nil
 }
 
-// follow fetches, encodes and sends until the hub is cancelled or cannot go on.
-func (h *hub) follow() error {
-	for h.ctx.Err() == nil {
-		if err := h.fetch(); err != nil {
-			return err
-		}
-		if now := time.Now(); h.sweepAt >= 0 || now.Sub(h.swept) >= sweepEvery {
-			if err := h.sweep(now); err != nil {
-				return err
-			}
-		}
-	}
-	return errStopped
-}
-
-// fetch waits for records and passes them on. Its error ends the hub.
-func (h *hub) fetch() error {
-	k := h.tails.consumer
-	arena := k.edge.Arena()
-	defer arena.Free()
-	results, err := k.client.Fetch(record.WithArena(h.ctx, arena), h.request())
-	if err != nil {
-		return h.failed(err)
-	}
-	scratch := k.takeScratch()
-	defer k.keepScratch(scratch)
-	_, offsets := h.tail()
-	e := newEventWriter(h, h.topic, offsets, len(offsets))
-	e.spare, h.spare = h.spare, nil
-	var fault error
-	for i := range results {
-		f := &results[i]
-		at := h.index(f.Partition)
-		switch {
-		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			lost := place{partition: f.Partition, next: e.offsets[at]}
-			return outOfRange(h.ctx, k.client, h.topic, lost, f.Err)
-		case f.Err != nil && !isDamage(f.Err):
-			fault = f.Err
-			continue
-		}
-		err := f.Err
-		if err == nil {
-			err = e.write(&scratch.scanner, at, f, forever)
-		}
-		if err != nil {
-			h.publish(e)
-			return e.unreadable(at, f.Partition, err)
-		}
-	}
-	h.publish(e)
-	if fault != nil {
-		return h.failed(fault)
-	}
-	h.failing = time.Time{}
-	return nil
-}
-
-// request asks for whatever comes next. While a sweep is under way it does not wait.
-func (h *hub) request() client.FetchRequest {
-	_, offsets := h.tail()
-	r := client.FetchRequest{
-		Topic: h.topic, MinBytes: 1, MaxBytes: tailFetchBytes, MaxWait: sweepEvery,
-		ReadCommitted: h.key.isolation == client.ReadCommitted, Rack: h.key.rack,
-		Partitions: make([]client.FetchPartition, len(offsets)),
-	}
-	if h.sweepAt >= 0 {
-		r.MaxWait = 0
-	}
-	h.fetches++
-	for i := range offsets {
-		j := (i + int(h.fetches%uint64(len(offsets)))) % len(offsets)
-		r.Partitions[i] = client.FetchPartition{Partition: h.partition(j), Offset: offsets[j]}
-	}
-	return r
-}
-
-// failed waits a little after a fault that may pass, and returns one that will not or has lasted too long.
-func (h *hub) failed(err error) error {
-	if h.ctx.Err() != nil {
-		return errStopped
-	}
-	now := time.Now()
-	if h.failing.IsZero() {
-		h.failing, h.retry = now, firstRetry
-	}
-	if now.Sub(h.failing) > failingLimit {
-		return err
-	}
-	if gone := h.refresh(); gone != nil {
-		return gone
-	}
-	t := time.NewTimer(h.retry)
+// pause waits; false when ctx ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
-	h.retry = min(2*h.retry, lastRetry)
 	select {
 	case <-t.C:
-	case <-h.ctx.Done():
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	return nil
-}
-
-// refresh looks whether the topic is still there, and whether it has more partitions, which are read from their
-// start. Its error ends the hub.
-func (h *hub) refresh() error {
-	t, err := h.tails.consumer.client.Topic(h.ctx, h.key.topic, client.Refuse)
-	switch {
-	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return err
-	case err != nil:
-		return nil // to be seen by the next fetch, if it lasts
-	case t.ID != h.key.id:
-		return api.Refuse(api.KafkaFault(kerr.UnknownTopicID), "topic %s was deleted and created again", t.Name).
-			With("topic", t.Name)
-	}
-	h.topic = t
-	if _, offsets := h.tail(); h.key.partition == allPartitions && len(t.Partitions) > len(offsets) {
-		grown := make([]int64, len(t.Partitions))
-		copy(grown, offsets)
-		h.mu.Lock()
-		h.offsets = grown
-		h.mu.Unlock()
-	}
-	return nil
 }
 
 // publish makes the frames of e known and sends them to the members.

@@ -27,7 +27,10 @@ type stream struct {
 	seq     uint64
 	synced  bool
 	fresh   bool      // nothing was fetched yet: where the stream starts may be outside the log
+	started bool      // it was at the tail, or something was fetched
 	stuck   time.Time // since when fetches bring nothing although there is more; zero if they do
+	// later are partitions, by index, that could not be read, and until when they are left out where there are others.
+	later map[int]time.Time
 
 	holds bool // counted among those that hold what they fetched
 
@@ -132,7 +135,7 @@ func (s *stream) step() ([]frame, pace, error) {
 	behind, ahead := s.compare(tail)
 	switch {
 	case !behind && !ahead:
-		s.seq, s.offsets, s.synced, s.fresh = seq, tail, true, false
+		s.seq, s.offsets, s.synced, s.fresh, s.started = seq, tail, true, false, true
 		return nil, waitHub, nil
 	case !behind && !s.fresh:
 		return nil, waitHub, nil
@@ -186,12 +189,15 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 	}
 	arena := k.edge.Arena()
 	defer arena.Free()
-	results, err := k.client.Fetch(record.WithArena(h.ctx, arena), s.request(tail))
+	ctx, cancel := context.WithTimeout(h.ctx, catchUpLimit)
+	defer cancel()
+	results, err := k.client.Fetch(record.WithArena(ctx, arena), s.request(tail))
 	switch {
 	case h.ctx.Err() != nil:
 		return nil, waitHub, nil // which tells why it ends
 	case err != nil:
-		return nil, goOn, err
+		next, err := s.judge(false, err)
+		return nil, next, err
 	}
 	scratch := k.takeScratch()
 	defer k.keepScratch(scratch)
@@ -201,13 +207,15 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		f := &results[i]
 		at := h.index(f.Partition)
 		from, bound := e.offsets[at], offsetAt(tail, at)
+		delete(s.later, at)
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			return nil, goOn, outOfRange(h.ctx, k.client, s.topic, place{partition: f.Partition, next: from}, f.Err)
+			return nil, goOn, s.lost(place{partition: f.Partition, next: from}, f.Err)
 		case isDamage(f.Err):
 			fault = e.unreadable(at, f.Partition, f.Err)
 		case f.Err != nil:
 			fault = f.Err
+			s.postpone(at)
 		case from < bound:
 			if err := e.write(&scratch.scanner, at, f, bound); err != nil {
 				fault = e.unreadable(at, f.Partition, err)
@@ -215,7 +223,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		}
 	}
 	moved := !slices.Equal(s.offsets, e.offsets) // a fault is told once nothing can be read beside it
-	s.offsets = e.offsets
+	s.offsets, s.started = e.offsets, true
 	next, err := s.judge(moved, fault)
 	return e.finish(), next, err
 }
@@ -227,15 +235,41 @@ func (s *stream) request(tail []int64) client.FetchRequest {
 		Topic: s.topic, MaxBytes: catchUpBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
 		Rack: s.hub.key.rack,
 	}
+	now, ready := time.Now(), 0
 	for i := range max(len(tail), len(s.offsets)) {
 		mine, its := offsetAt(s.offsets, i), offsetAt(tail, i)
 		if mine < its || s.fresh && mine > its {
 			r.Partitions = append(r.Partitions, client.FetchPartition{Partition: s.hub.partition(i), Offset: mine})
+			if !s.later[i].After(now) {
+				ready++
+			}
 		}
+	}
+	if ready > 0 && ready < len(r.Partitions) {
+		r.Partitions = slices.DeleteFunc(r.Partitions, func(p client.FetchPartition) bool {
+			return s.later[s.hub.index(p.Partition)].After(now)
+		})
 	}
 	s.fresh = false
 	rotate(r.Partitions, s.offsets)
 	return r
+}
+
+// postpone leaves the partition at index i, which could not be read, out for a while.
+func (s *stream) postpone(i int) {
+	if s.later == nil {
+		s.later = map[int]time.Time{}
+	}
+	s.later[i] = time.Now().Add(lastRetry)
+}
+
+// lost is the error for a place outside the log: of a stream that has read something that is a loss, else a mistake of
+// whoever asked for the place.
+func (s *stream) lost(at place, cause error) error {
+	if s.started {
+		return s.hub.lost(s.topic, at, cause)
+	}
+	return outOfRange(s.hub.ctx, s.hub.tails.consumer.client, s.topic, at, cause)
 }
 
 // judge says how to go on after a fetch: a stream that is behind and does not move has patience for a while with a
