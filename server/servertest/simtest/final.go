@@ -194,6 +194,30 @@ func (s *sim) finalRead(m *machine, of history.Partition, end time.Duration) {
 	}
 }
 
+// resurrected looks for records of earlier lives in the topic that was deleted again and again.
+func (s *sim) resurrected() {
+	life := fmt.Sprintf("%s/%d/", s.admin.name, s.admin.lives)
+	for _, m := range s.nodes {
+		p := page{
+			c: s.operator, ctx: context.Background(), session: "last life at " + m.name, records: 1000,
+			partition: history.Partition{Topic: "last life of " + m.name + "#"},
+		}
+		q := request{node: m, method: "GET", path: "/v1/topics/" + adminTopic + "/partitions/0/records?offset=0"}
+		var o history.Op
+		r := s.operator.do(p.ctx, q)
+		if r.status != http.StatusOK {
+			continue // it is deleted
+		}
+		p.take(&o, &r)
+		for _, v := range o.Values {
+			if !strings.HasPrefix(v, life) && s.admin.murky == 0 {
+				s.violate("R5", "%s: %q is there in life %s", m.name, v, life)
+				return
+			}
+		}
+	}
+}
+
 // compareNodes compares the metadata of the nodes (R3, R5) once nothing changes any more.
 func (s *sim) compareNodes() {
 	sleep(context.Background(), 2*time.Second)

@@ -73,6 +73,7 @@ type page struct {
 	wait      time.Duration
 	records   int
 	final     bool
+	prefix    string // values without it are left out
 }
 
 // read reads one page. One that did not come whole counts as far as it came.
@@ -123,8 +124,10 @@ func (p *page) take(o *history.Op, r *reply) {
 		records = whole.Records
 	}
 	for i := range records {
-		o.Values = append(o.Values, records[i].shown())
-		o.Offsets = append(o.Offsets, records[i].Offset)
+		if value := records[i].shown(); strings.HasPrefix(value, p.prefix) {
+			o.Values = append(o.Values, value)
+			o.Offsets = append(o.Offsets, records[i].Offset)
+		}
 		p.next = records[i].Offset + 1
 	}
 }

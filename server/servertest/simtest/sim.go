@@ -86,6 +86,7 @@ type sim struct {
 	faults    []string             // guarded by mu
 	probe     *prober
 	clusterID string
+	admin     *admin  // to be looked at when the clients have ended
 	operator  *client // of the driver, after the clients and beside them
 }
 
@@ -180,6 +181,7 @@ func (s *sim) run() {
 		return
 	}
 	s.finalReads()
+	s.resurrected()
 	s.compareNodes()
 	s.stopNodes()
 	s.compareDisks()

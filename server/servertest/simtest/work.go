@@ -72,7 +72,10 @@ func (s *sim) startClients() {
 	begin("p", s.plan.producer, func(c *client) { (&producer{client: c}).run() })
 	begin("r", s.plan.reader, func(c *client) { (&reader{client: c}).run() })
 	begin("w", s.plan.live, func(c *client) { (&watcher{client: c}).run() })
-	begin("a", 1, func(c *client) { (&admin{client: c}).run() })
+	begin("a", 1, func(c *client) {
+		s.admin = &admin{client: c}
+		s.admin.run()
+	})
 }
 
 // admin makes, changes and deletes topics, and is the only one to use them.
@@ -168,7 +171,8 @@ func (s *sim) exempt(topic string) {
 	s.exempted = append(s.exempted, topic)
 }
 
-// use produces to the topic and reads it back: nothing of an earlier life is there.
+// use produces to the topic and reads it back. A node that knows nothing of the present yet may give what an earlier life
+// held, so that does not count here.
 func (a *admin) use() {
 	life := a.life()
 	s := &session{
@@ -182,7 +186,7 @@ func (a *admin) use() {
 	}
 	p := page{
 		c: a.client, ctx: a.s.ctx, session: s.name, records: 100, wait: time.Second,
-		partition: history.Partition{Topic: life},
+		partition: history.Partition{Topic: life}, prefix: s.name + "/",
 	}
 	for range 2 {
 		p.read(a.node())
