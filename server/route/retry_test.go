@@ -282,7 +282,8 @@ func TestUnknownOutcomes(t *testing.T) {
 		"timed out":     {func() requestor { return codes(7, 0) }, "REQUEST_TIMED_OUT", "5"},
 		"no leader":     {func() requestor { return codes(5, 0) }, "5", "5"},
 		"too few":       {func() requestor { return codes(19, 0) }, "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS"},
-		"topic unheard": {func() requestor { return codes(3, 100, 0) }, "5", "5"},
+		"topic unheard": {func() requestor { return marked(codes(3, 100, 0)) }, "5", "5"},
+		"given up":      {func() requestor { return codes(3, 0) }, "NETWORK_EXCEPTION", "5"},
 		"disk":          {func() requestor { return codes(56) }, "KAFKA_STORAGE_ERROR", "KAFKA_STORAGE_ERROR"},
 		"too few after": {
 			func() requestor { return codes(20, 0) },

@@ -38,10 +38,13 @@ func judge(code int16, exists, writes, refused bool) verdict {
 	case kerr.LeaderNotAvailable.Code:
 		return again
 	case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.InconsistentTopicID.Code:
-		if exists { // the node that was asked has not heard of it yet, or not yet of its deletion
-			return again
+		switch {
+		case !exists:
+			return settled
+		case writes && !refused: // the node gave the partition up while a batch of it waited to be committed
+			return open
 		}
-		return settled
+		return again // the node has not heard of it yet, or this one not yet of its deletion
 	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code, kerr.UnknownLeaderEpoch.Code,
 		kerr.OffsetNotAvailable.Code, kerr.ReplicaNotAvailable.Code:
 		if writes && !refused {

@@ -113,3 +113,24 @@ func (s *sim) compareLogs(folder string, logs []diskLog) {
 		}
 	}
 }
+
+// diskLines tells what the disks hold of the topics, a batch a line.
+func (s *sim) diskLines() (lines []string) {
+	for _, t := range s.topics {
+		for number := range t.partitions {
+			folder := fmt.Sprintf("%s-%d", t.name, number)
+			for _, m := range s.nodes {
+				l, err := m.readLog(folder)
+				if l == nil {
+					lines = append(lines, fmt.Sprintf("%s has no %s: %v", m.name, folder, err))
+					continue
+				}
+				for _, b := range l.batches {
+					lines = append(lines, fmt.Sprintf("%s %s %d+%d epoch %d producer %d/%d/%d crc %08x", m.name, folder,
+						b.BaseOffset(), b.Count(), b.LeaderEpoch(), b.ProducerID(), b.ProducerEpoch(), b.BaseSequence(), b.CRC()))
+				}
+			}
+		}
+	}
+	return lines
+}

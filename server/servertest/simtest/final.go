@@ -106,7 +106,7 @@ const settle = 3 * time.Second
 // roundTrips has every partition take a record at one node and give it at another (L1, L2).
 func (s *sim) roundTrips() {
 	sleep(context.Background(), settle)
-	c, end := s.operator, s.h.Now()+pollWithin
+	c, end := s.operator, s.h.Now()+leaderWithin
 	for _, t := range s.topics {
 		for number := range t.partitions {
 			w := &session{
@@ -198,13 +198,9 @@ func (s *sim) finalRead(m *machine, of history.Partition, end time.Duration) {
 func (s *sim) resurrected() {
 	life := fmt.Sprintf("%s/%d/", s.admin.name, s.admin.lives)
 	for _, m := range s.nodes {
-		p := page{
-			c: s.operator, ctx: context.Background(), session: "last life at " + m.name, records: 1000,
-			partition: history.Partition{Topic: "last life of " + m.name + "#"},
-		}
+		p, o := page{c: s.operator}, history.Op{}
 		q := request{node: m, method: "GET", path: "/v1/topics/" + adminTopic + "/partitions/0/records?offset=0"}
-		var o history.Op
-		r := s.operator.do(p.ctx, q)
+		r := s.operator.do(context.Background(), q)
 		if r.status != http.StatusOK {
 			continue // it is deleted
 		}

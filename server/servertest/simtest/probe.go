@@ -80,6 +80,7 @@ func (p *prober) look(images bool) {
 		if images {
 			p.image(n)
 		}
+		p.forget(n)
 		for _, r := range n.probe.Replicas {
 			p.replica(n, r)
 			for _, o := range second {
@@ -143,6 +144,16 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 	p.marks[mine] = r.HighWatermark
 	if _, known := p.first[mine]; !known {
 		p.first[mine] = r.HighWatermark
+	}
+}
+
+// forget forgets what was known of partitions that a node has given up: should they come back to it, they are new there.
+func (p *prober) forget(n *seen) {
+	for l := range p.marks {
+		if _, there := n.by[l.partition]; l.node == n.node && !there {
+			delete(p.marks, l)
+			delete(p.first, l)
+		}
 	}
 }
 

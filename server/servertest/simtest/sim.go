@@ -40,6 +40,8 @@ type Result struct {
 	// Trace is the last packets of the network, Logs the last lines of each node.
 	Trace []string
 	Logs  []string
+	// Disks is the batches that each node holds, when something was wrong.
+	Disks []string
 	// Faults is what the nemesis did, one a line.
 	Faults []string
 	Plan   string
@@ -237,6 +239,9 @@ func (s *sim) result(r *Result) {
 	r.Length = s.h.Now()
 	for _, m := range s.nodes {
 		r.Logs = append(r.Logs, m.logs.lines()...)
+	}
+	if len(r.Violations) > 0 {
+		r.Disks = s.diskLines()
 	}
 	seen := map[string]bool{}
 	for _, o := range ops {

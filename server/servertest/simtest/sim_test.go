@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func report(t *testing.T, seed uint64, r *simtest.Result) string {
 	require.NoError(t, r.History.Write(w))
 	require.NoError(t, w.Flush())
 	logs := filepath.Join(*keep, fmt.Sprintf("sim-%d.log", seed))
-	text := strings.Join(r.Logs, "\n") + "\n\n" + strings.Join(r.Trace, "\n") + "\n"
+	text := strings.Join(slices.Concat(r.Logs, []string{""}, r.Trace, []string{""}, r.Disks), "\n") + "\n"
 	require.NoError(t, os.WriteFile(logs, []byte(text), 0o600))
 	fmt.Fprintf(&b, "history: %s\nlogs of the nodes and the last packets: %s\n", path, logs)
 	return b.String()
