@@ -352,3 +352,41 @@ func TestIdleTailAsksLittle(t *testing.T) {
 		})
 	})
 }
+
+// A read that waits waits for faults to pass too, and tells one that does not.
+func TestLongPollOutlastsAChangeOfLeaders(t *testing.T) {
+	for _, form := range []string{"application/json", "application/vnd.apache.kafka.recordbatch"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newMemoryCluster(1)
+			cl := client.New(c, client.Options{})
+			edge, err := api.NewEdge(api.Options{Client: cl, Pool: record.NewPool(1 << 20)})
+			require.NoError(t, err)
+			s := native.New(native.Options{Edge: edge, Client: cl})
+			defer s.Close()
+			r := chi.NewRouter()
+			s.Mount(r)
+			get := func() (*httptest.ResponseRecorder, time.Duration) {
+				path := "/v1/topics/t/partitions/0/records?offset=0&wait=30s"
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+				req.Header.Set("Accept", form)
+				w, start := httptest.NewRecorder(), time.Now()
+				r.ServeHTTP(w, req)
+				return w, time.Since(start)
+			}
+			c.fail(0, kerr.NotLeaderForPartition)
+			time.AfterFunc(12*time.Second, func() {
+				c.fail(0, nil)
+				c.put(0, "1")
+			})
+			w, took := get()
+			require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+			require.NotEmpty(t, w.Body.String())
+			require.InDelta(t, 12*time.Second, took, float64(200*time.Millisecond))
+
+			c.fail(0, kerr.NotLeaderForPartition)
+			w, took = get()
+			require.Equal(t, http.StatusServiceUnavailable, w.Code)
+			require.InDelta(t, 30*time.Second, took, float64(time.Second))
+		})
+	}
+}
