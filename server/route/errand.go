@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -285,6 +286,11 @@ func (e *errand[QT, QP, ST, SP]) unsettled(slots []*slot[SP]) []*slot[SP] {
 		}
 	}
 	return out
+}
+
+// leftOpen says whether some try may have taken effect.
+func (e *errand[QT, QP, ST, SP]) leftOpen() bool {
+	return slices.ContainsFunc(e.slots, func(s *slot[SP]) bool { return s.open })
 }
 
 // merge puts the answers together in the order of the request.

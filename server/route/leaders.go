@@ -31,10 +31,10 @@ func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) 
 		if first != nil {
 			_ = groups(l, slots, byLeader[SP]) // notes who was asked
 			work.take(slots, *e.answers(first))
-			if slots = work.unsettled(slots); len(slots) == 0 {
+			if slots = work.unsettled(slots); len(slots) == 0 && !work.leftOpen() {
 				return first, nil
 			}
-			if !work.pause(ctx, slots, changed, firstPause) {
+			if len(slots) > 0 && !work.pause(ctx, slots, changed, firstPause) {
 				slots = nil
 			}
 		}

@@ -308,6 +308,16 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
+// What this node itself leads and gives up while batches wait is not told to be refused either.
+func TestUnknownOutcomeHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newMoving(t)
+		c.nodes[1] = codes(3, 0)
+		got, _ := c.produce(unsequenced, 3*time.Second, 0)
+		require.Equal(t, "r7[ 0=NETWORK_EXCEPTION ]", got)
+	})
+}
+
 // After one try of unknown outcome, a refusal of the next one does not say that nothing was stored.
 func TestDoubtStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
