@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"millrace/api"
 	"millrace/client"
@@ -19,7 +20,7 @@ const (
 	defaultMaxBytes   = 1 << 20
 	maxMaxBytes       = 16 << 20
 	maxWait           = 60 * time.Second
-	maxRackBytes      = 255
+	maxRack           = 255 // characters
 )
 
 // origin is where a read starts.
@@ -200,10 +201,8 @@ func (q *readQuery) setIsolation(v string) error {
 }
 
 func (q *readQuery) setRack(v string) error {
-	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
-	if v == "" || len(v) > maxRackBytes || strings.ContainsFunc(v, unprintable) {
-		return badQuery("parameter rack=%.40q: want the broker.rack of some brokers, 1 to %d printable characters", v,
-			maxRackBytes)
+	if v == "" || utf8.RuneCountInString(v) > maxRack {
+		return badQuery("parameter rack=%.40q: want the broker.rack of some brokers, 1 to %d characters", v, maxRack)
 	}
 	q.rack = v
 	return nil

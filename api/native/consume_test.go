@@ -223,7 +223,7 @@ func TestReadRefusals(t *testing.T) {
 		{"/v1/topics/t/records?wait=NaN", "", 400, "from 0 to 1m0s"},
 		{"/v1/topics/t/records?wait=soon", "", 400, "from 0 to 1m0s"},
 		{"/v1/topics/t/records?isolation=dirty", "", 400, "read_committed"},
-		{"/v1/topics/t/records?rack=", "", 400, "printable characters"},
+		{"/v1/topics/t/records?rack=", "", 400, "1 to 255 characters"},
 		{"/v1/topics/t/records?format=xml", "", 400, "format="},
 		{"/v1/topics/t/records?key_format=xml", "", 400, "key_format="},
 		{"/v1/topics/t/records?max_record=5", "", 400, "nknown parameter"},
