@@ -14,8 +14,8 @@ func Damaged(err error) bool {
 	return errors.As(err, &read) || errors.As(err, &found)
 }
 
-// Lost says whether err means that a log takes nothing any more until the node starts again, or until the disk has room:
-// so long another replica does better.
+// Lost says whether err means that a log takes nothing any more until the node starts again, or until the disk has
+// room: so long another replica does better.
 func Lost(err error) bool {
 	return errors.Is(err, storage.ErrOffline) || errors.Is(err, storage.ErrDiskFull)
 }
