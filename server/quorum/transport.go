@@ -53,9 +53,10 @@ type loopback struct{ *raft.InmemTransport }
 // CloseStreams does nothing: there are none.
 func (loopback) CloseStreams() {}
 
-// campaign sends the message. Should it fail, the election timeout does the same a little later.
+// campaign sends the message, to where the node is now rather than where it was when the log was written. Should it
+// fail, the election timeout does the same a little later.
 func (l loopback) campaign(self raft.Server) {
-	_ = l.TimeoutNow(self.ID, self.Address, standNow(self), new(raft.TimeoutNowResponse))
+	_ = l.TimeoutNow(self.ID, l.LocalAddr(), standNow(self), new(raft.TimeoutNowResponse))
 }
 
 // network talks over a stream layer. It asks it for an address with the wanted node's id behind a #, so that the
