@@ -47,17 +47,21 @@ func (s *sim) recover() {
 		return
 	}
 	s.note("every partition has a leader")
+	if s.spread(since+leaderWithin) && s.await(since+fullWithin, s.whyNotFull) {
+		s.note("every replica is in sync")
+	}
+}
+
+// spread gives every partition all nodes, and says whether that was done in time.
+func (s *sim) spread(end time.Duration) bool {
 	for s.everywhere(context.Background()) != http.StatusAccepted {
-		if s.h.Now() > since+leaderWithin {
+		if s.h.Now() > end {
 			s.violate("L1", "partitions cannot be given all nodes")
-			return
+			return false
 		}
 		sleep(context.Background(), 200*time.Millisecond)
 	}
-	if !s.await(since+fullWithin, s.whyNotFull) {
-		return
-	}
-	s.note("every replica is in sync")
+	return true
 }
 
 // await waits until nothing is wrong any more. It is a violation when something still is at a time.
@@ -107,6 +111,9 @@ const settle = 3 * time.Second
 func (s *sim) roundTrips() {
 	sleep(context.Background(), settle)
 	c, end := s.operator, s.h.Now()+leaderWithin
+	if !s.spread(end) { // those too that there are since the last time
+		return
+	}
 	for _, t := range s.topics {
 		for number := range t.partitions {
 			w := &session{

@@ -64,8 +64,9 @@ func (s *sim) assignment(t *topic, partition int) string {
 // everywhere gives every partition all nodes again, and tells the answer's status.
 func (s *sim) everywhere(ctx context.Context) (status int) {
 	var parts []string
+	image := s.image()
 	for _, t := range s.topics {
-		for p := range t.partitions {
+		for p := range image.Topic(t.name).Partitions {
 			var ids []string
 			for i := range s.nodes {
 				ids = append(ids, fmt.Sprint(s.nodes[(i+p)%len(s.nodes)].id))
