@@ -29,6 +29,7 @@ type place struct {
 // listed parent, so that api/native stands where api/* says.
 var places = map[string]place{
 	"cmd":               {middle, 100},
+	"internal/faults":   {middle, 100},
 	"internal/load":     {middle, 100},
 	"internal/tidy":     {middle, 100},
 	"server/servertest": {middle, 95},

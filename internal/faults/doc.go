@@ -1,0 +1,13 @@
+// Package faults is a test of real processes: three built nodes that are killed, frozen, stopped, cut off from each
+// other and out of disk, while clients produce with acks=all and read.
+//
+// What the clients were told goes into a history, and so does what is read back in the end from every node and from
+// every node's files; server/servertest/history holds the one to the other. Nothing that was acknowledged may be gone,
+// moved or doubled, whatever was done to one node at a time, or to two.
+//
+// As root on Linux the test starts itself again in namespaces of its own: a network of a bridge and three hosts, to
+// cut, and small disks in memory, to fill. They end with it. Elsewhere it leaves out what needs them and says so.
+//
+// `go test ./internal/faults` does a bit of everything on one cluster; with -faults.time each kind of fault gets that
+// time and a cluster of its own, which is what `make faults` runs.
+package faults
