@@ -62,16 +62,20 @@ func (l *Leader) advanceLocked(due []*Waiter) []*Waiter {
 
 // tallyLocked computes what is committed.
 func (l *Leader) tallyLocked() (int64, bool) {
-	role, own := l.role.Load(), l.committable()
-	need := needed(&role.Role, l.settings.Load().minInSync)
+	role := l.role.Load()
 	if l.store.env.Flaws.AdvanceHW {
 		return l.log.EndOffset(), true
 	}
+	need := needed(&role.Role, l.settings.Load().minInSync)
 	if len(l.remotes) == 0 && len(role.ISR) == 1 { // the common case where there is one replica
-		return own, need <= 1
+		return l.committable(), need <= 1
 	}
+	return l.tallyAllLocked(role, need)
+}
+
+func (l *Leader) tallyAllLocked(role *epochRole, need int) (int64, bool) {
 	t := tally{
-		self: role.Leader, own: own, remotes: l.remotes, isr: role.ISR, added: l.change.added, needed: need,
+		self: role.Leader, own: l.committable(), remotes: l.remotes, isr: role.ISR, added: l.change.added, needed: need,
 		lag: l.store.env.LagTimeMax(), active: l.store.active,
 	}
 	if len(l.remotes) >= len(role.ISR) { // somebody is not in sync, so the time matters
