@@ -69,7 +69,9 @@ func (s *sim) await(end time.Duration, why func(image *metadata.Image) string) b
 	for {
 		wrong := "no node is up"
 		if image := s.image(); image != nil {
-			wrong = why(image)
+			if wrong = s.whyUnknown(image); wrong == "" {
+				wrong = why(image)
+			}
 		}
 		switch {
 		case wrong == "":
@@ -80,6 +82,16 @@ func (s *sim) await(end time.Duration, why func(image *metadata.Image) string) b
 		}
 		sleep(context.Background(), 100*time.Millisecond)
 	}
+}
+
+// whyUnknown says which topic the newest metadata lacks still.
+func (s *sim) whyUnknown(image *metadata.Image) string {
+	for _, t := range s.topics {
+		if image.Topic(t.name) == nil {
+			return "nobody knows of " + t.name
+		}
+	}
+	return ""
 }
 
 func (s *sim) whyNoLeader(image *metadata.Image) string {
