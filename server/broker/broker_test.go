@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"millrace/server/controller"
 	"millrace/server/metadata"
 	"millrace/server/partition"
-	"millrace/server/route"
 	"millrace/storage"
 )
 
@@ -47,7 +47,7 @@ func (q *soloQuorum) Leader() int32  { return 1 }
 func (q *soloQuorum) Offline() error { return nil }
 func (q *soloQuorum) Close() error   { return nil }
 
-// node is a cluster of one: storage, metadata, controller, broker and router. The metadata outlives
+// node is a cluster of one: storage, metadata, controller and broker. The metadata outlives
 // a restart.
 type node struct {
 	t       testing.TB
@@ -56,7 +56,7 @@ type node struct {
 	control *controller.Controller
 	dir     *storage.Dir
 	broker  *broker.Broker
-	r       kmsg.Requestor // the router
+	r       kmsg.Requestor // the node as clients find it
 	down    atomic.Bool    // the controller does not answer the broker
 }
 
@@ -66,6 +66,17 @@ func (n *node) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, erro
 		return nil, errDown
 	}
 	return n.control.Request(ctx, r)
+}
+
+// whole is a node as its clients find it: the broker, and the controller for what changes the cluster. What a
+// router would ask again is answered at once.
+type whole struct{ n *node }
+
+func (w whole) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	if slices.Contains(broker.Keys(), kmsg.Key(r.Key())) {
+		return w.n.broker.Request(ctx, r)
+	}
+	return w.n.control.Request(ctx, r)
 }
 
 type options struct {
@@ -117,7 +128,7 @@ func (n *node) start() {
 		Now:   n.options.now, Logger: logger, Registerer: prometheus.NewRegistry(),
 	})
 	n.machine.Watch(n.broker.OnImage)
-	n.r = route.New(route.Config{NodeID: 1, Image: n.machine.Image, Broker: n.broker, Controller: n.control})
+	n.r = whole{n}
 	if n.options.recoded {
 		n.r = recoder{n.r}
 	}

@@ -135,6 +135,36 @@ func TestFailedDisk(t *testing.T) {
 	})
 }
 
+// A follower whose log takes no more writes gives its place up at once, and is not taken back for what it had.
+func TestFailedDiskOfAFollower(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[3]
+		c.members[1].produce("t", "a")
+		m.disk.SetFault(func(op storagetest.Op, file string) (time.Duration, error) {
+			if (op == storagetest.OpSync || op == storagetest.OpSyncAll) && strings.HasPrefix(file, "t-0") {
+				return 0, errCut
+			}
+			return 0, nil
+		})
+		began := time.Now()
+		c.members[1].produce("t", "b")
+		require.Less(t, time.Since(began), time.Second)
+		require.Equal(t, []int32{1, 2}, c.partition("t", 0).ISR)
+		epoch := c.partition("t", 0).PartitionEpoch
+		c.fence(2)
+		c.await("2 is back", func() bool { return len(c.partition("t", 0).ISR) == 2 })
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, []int32{1, 2}, c.partition("t", 0).ISR)
+		require.LessOrEqual(t, c.partition("t", 0).PartitionEpoch, epoch+2)
+		m.disk.SetFault(nil)
+		m.abandon()
+		m.start()
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		c.identical("t")
+	})
+}
+
 // A consumer that names its rack may read at a follower, up to the high watermark that this knows, which
 // follows the leader's at once.
 func TestFollowerReads(t *testing.T) {

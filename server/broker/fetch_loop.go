@@ -37,16 +37,17 @@ type fetchLoop struct {
 	interrupt context.CancelCauseFunc // ends the request on its way; nil when there is none
 
 	// Of the loop's goroutine.
-	feeds   []*feed
-	flowing bool      // the last answer brought much: the next one is not to be interrupted
-	parted  time.Time // when quiet ones among the busy ones were looked for last
-	first   int       // the feed that the next request names first
-	next    time.Time // the earliest time that a feed left out of the request is due; zero: none
-	request *kmsg.FetchRequest
-	asked   []asking              // in the order of the request
-	written []*partition.Follower // whose part of the answer is to be synced
-	rand    *rand.Rand
-	pause   time.Duration // the last back-off because the leader could not be reached; 0 when it was
+	feeds    []*feed
+	flowing  bool      // the last answer brought much: the next one is not to be interrupted
+	parted   time.Time // when quiet ones among the busy ones were looked for last
+	first    int       // the feed that the next request names first
+	next     time.Time // the earliest time that a feed left out of the request is due; zero: none
+	request  *kmsg.FetchRequest
+	asked    []asking              // in the order of the request
+	written  []*partition.Follower // whose part of the answer is to be synced
+	rand     *rand.Rand
+	patience time.Duration // for the next answer
+	pause    time.Duration // the last back-off because the leader could not be reached; 0 when it was
 }
 
 // asking is one partition of the request on its way.
@@ -58,8 +59,11 @@ type asking struct {
 
 // Limits of the loop.
 const (
-	// fetchPatience is how long an answer may take beyond the time that the leader may wait.
-	fetchPatience = 30 * time.Second
+	// fetchPatience is how long an answer may take beyond the time that the leader may wait. After one that took
+	// longer it is twice as long, up to mostPatience: a connection that went dead is not waited for long, and one
+	// that is slow is given time.
+	fetchPatience = 2 * time.Second
+	mostPatience  = 30 * time.Second
 	// farBytes is what a partition that is far behind asks for.
 	farBytes = 8 << 20
 	// flowingBytes make an answer one that is too good to be given up for another partition; the next
@@ -75,7 +79,7 @@ const (
 
 func newFetchLoop(f *fetcher) *fetchLoop {
 	return &fetchLoop{
-		fetcher: f, wake: make(chan struct{}, 1), request: kmsg.NewPtrFetchRequest(),
+		fetcher: f, wake: make(chan struct{}, 1), request: kmsg.NewPtrFetchRequest(), patience: fetchPatience,
 		rand: rand.New(rand.NewPCG(f.broker.cfg.Rand.Uint64(), f.broker.cfg.Rand.Uint64())),
 	}
 }
@@ -293,7 +297,8 @@ func (l *fetchLoop) round() error {
 	defer arena.Free()
 	ctx, interrupt := context.WithCancelCause(record.WithArena(l.ctx, arena))
 	defer interrupt(nil)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.request.MaxWaitMillis)*time.Millisecond+fetchPatience)
+	began, wait := time.Now(), time.Duration(l.request.MaxWaitMillis)*time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, wait+l.patience)
 	defer cancel()
 	peer := l.broker.cfg.Peer(l.leader)
 	if peer == nil {
@@ -308,10 +313,14 @@ func (l *fetchLoop) round() error {
 	case err != nil && errors.Is(context.Cause(ctx), errAdded):
 		return nil
 	case err != nil:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			l.patience = min(2*l.patience, mostPatience)
+		}
 		return err
 	case resp.ErrorCode != 0:
 		return fmt.Errorf("fetch refused: %w", kerr.ErrorForCode(resp.ErrorCode))
 	}
+	l.patience = min(max(2*(time.Since(began)-wait), fetchPatience), mostPatience)
 	l.reached()
 	return l.take(resp)
 }
@@ -472,7 +481,7 @@ const (
 
 // leaderOffset asks the leader for an end of its log.
 func (l *fetchLoop) leaderOffset(a *asking, timestamp int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, fetchPatience)
+	ctx, cancel := context.WithTimeout(l.ctx, l.patience)
 	defer cancel()
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = l.broker.cfg.NodeID

@@ -124,7 +124,7 @@ func (w *watch) changePart(h *hosted, number int32) {
 	name := partition.Name{Topic: h.topic.Name, TopicID: h.topic.ID, Partition: number}
 	switch {
 	case !slices.Contains(meta.Replicas, w.broker.cfg.NodeID):
-		w.leave(p)
+		w.leave(p, (*partition.Replica).Leave)
 	case p.replica == nil:
 		w.jobs = append(w.jobs, openJob{name: name, host: h, into: p})
 	default:
@@ -171,11 +171,11 @@ func (b *Broker) unfeed(p *part) {
 	}
 }
 
-// leave deletes the log of a partition that has no replica on this node any more.
-func (w *watch) leave(p *part) {
+// leave deletes the log of a partition that has no replica on this node any more, or is no more.
+func (w *watch) leave(p *part, remove func(*partition.Replica) error) {
 	w.broker.unfeed(p)
 	if r := p.replica; r != nil {
-		if err := r.Delete(); err != nil {
+		if err := remove(r); err != nil {
 			w.broker.cfg.Logger.Warn("files of a deleted partition are left", "topic", r.Name().Topic,
 				"partition", r.Name().Partition, "err", err)
 		}
@@ -191,7 +191,7 @@ func (w *watch) remove(t *metadata.Topic) {
 	}
 	for i := range h.parts {
 		p := h.parts[i] // the published view keeps its own
-		w.leave(&p)
+		w.leave(&p, (*partition.Replica).Delete)
 	}
 	w.editor.put(t.ID, nil)
 }

@@ -37,7 +37,7 @@ func newIsrProposer(b *Broker) *isrProposer {
 
 // Bounds of one proposal.
 const (
-	proposalTimeout    = 10 * time.Second
+	proposalTimeout    = 4 * time.Second
 	proposalPause      = 50 * time.Millisecond // before the same is proposed again, and twice that each time
 	longProposalPause  = time.Second
 	proposalPartitions = 2000

@@ -170,6 +170,27 @@ func TestReassignment(t *testing.T) {
 	})
 }
 
+// Whoever waits for a batch when its leader is relieved is not told that the partition is gone: the batch is
+// there, and may be committed.
+func TestReassignmentOfALeaderThatIsWaitedFor(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		leader := c.members[1]
+		leader.produce("t", "a")
+		c.members[2].cut.Store(true)
+		c.members[3].cut.Store(true)
+		answer := make(chan int16, 1)
+		go func() { answer <- leader.send("t", -1, time.Hour, "b").ErrorCode }()
+		synctest.Wait()
+		c.move("t", 2, 3)
+		require.Equal(t, "REQUEST_TIMED_OUT", name(<-answer))
+		c.members[2].heal()
+		c.members[3].heal()
+		c.await("2 leads", func() bool { return c.members[2].broker.Image().Topic("t").Partitions[0].Leader == 2 })
+		c.members[2].produce("t", "c")
+	})
+}
+
 // What acks=1 writes are not waited for, they do not cost a fetch each.
 func TestFetchesLinger(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {

@@ -80,6 +80,14 @@ func (l *Leader) adoptLocked(role Role) {
 	}
 	l.role.Store(&epochRole{Role: role, epochStart: old.epochStart})
 	l.change = isrChange{}
+	for i := range l.remotes {
+		// Who has left comes back by a new fetch: what is known of it may be why it left.
+		if s := &l.remotes[i]; old.inSync(s.id) && !role.inSync(s.id) {
+			epoch := s.epoch
+			*s = newRemote(s.id)
+			s.epoch = epoch
+		}
+	}
 	if slices.Equal(role.Replicas, old.Replicas) {
 		return
 	}

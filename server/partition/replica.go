@@ -179,9 +179,14 @@ func (r *Replica) Close() error {
 	return r.log.Close()
 }
 
-// Delete ends the replica and removes its files, in the background.
-func (r *Replica) Delete() error {
-	if !r.endRole(ErrDeleted) {
+// Delete ends the replica of a partition that was deleted, and removes its files, in the background.
+func (r *Replica) Delete() error { return r.remove(ErrDeleted) }
+
+// Leave ends the replica of a partition that goes on elsewhere, and removes its files, in the background.
+func (r *Replica) Leave() error { return r.remove(ErrNotLeader) }
+
+func (r *Replica) remove(why error) error {
+	if !r.endRole(why) {
 		return nil
 	}
 	return r.store.dir.DeleteLog(r.log)
