@@ -7,7 +7,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # The packages whose concurrency matters most; `make race` takes them all.
 CORE = ./record/... ./storage/... ./server/... ./client/... ./api/...
 
-.PHONY: run build test test-clients race race-core generate notice lint lint-spec fuzz bench load clean
+.PHONY: run build test test-clients race race-core generate notice lint lint-spec fuzz bench load faults clean
 
 run: build
 	./bin/millrace serve
@@ -62,6 +62,13 @@ bench:
 HARNESS ?= ../shared/bench-harness
 load: build
 	go run ./internal/load -harness '$(HARNESS)' -binary bin/millrace $(LOADFLAGS)
+
+# Three built processes under load: each kind of fault for a minute. A bit of all is part of `make test`. As root on
+# Linux nodes are also cut off and out of disk. FAULTFLAGS=-faults.only=cut,disk does some kinds, -faults.seed=N the same
+# again.
+FAULTTIME ?= 60s
+faults:
+	go test -count 1 -timeout 30m -v ./internal/faults -faults.time $(FAULTTIME) $(FAULTFLAGS)
 
 clean:
 	rm -rf bin

@@ -29,7 +29,6 @@ const (
 // cluster is three processes, each on a host of its own where this test has namespaces.
 type cluster struct {
 	t      testing.TB
-	binary string
 	dir    string
 	voters string
 	nodes  [nodes + 1]*node // by id, from 1
@@ -49,9 +48,9 @@ type node struct {
 
 func (n *node) url() string { return "http://" + n.address }
 
-func startCluster(t testing.TB, binary string) *cluster {
+func startCluster(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{t: t, binary: binary, dir: t.TempDir(), http: &http.Client{Transport: &http.Transport{}}}
+	c := &cluster{t: t, dir: t.TempDir(), http: &http.Client{Transport: &http.Transport{}}}
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "secret"), []byte("what only the nodes of a test know"), 0o600))
 	hosts := os.Getenv(inside) != ""
 	if hosts {
@@ -127,7 +126,7 @@ func (c *cluster) start(id int) {
 	c.t.Helper()
 	n := c.nodes[id]
 	args := []string{
-		c.binary, "serve", "--node-id", fmt.Sprint(id), "--listen", n.address, "--data-dir", n.data, "--insecure",
+		*binary, "serve", "--node-id", fmt.Sprint(id), "--listen", n.address, "--data-dir", n.data, "--insecure",
 		"--voters", c.voters, "--cluster-secret-file", filepath.Join(c.dir, "secret"), "--log-format", "json",
 		"--set", "default.replication.factor=3", "--set", "min.insync.replicas=2",
 		"--set", fmt.Sprint("broker.session.timeout.ms=", sessionTimeout.Milliseconds()),

@@ -18,8 +18,9 @@ import (
 )
 
 var (
-	timeEach = flag.Duration("faults.time", 0, "how long to do each kind of fault, on a cluster of its own; 0: a bit of all on one")
+	timeEach = flag.Duration("faults.time", 0, "how long to do each kind, on a cluster of its own; 0: a bit of all on one")
 	only     = flag.String("faults.only", "", "kinds of faults to do, by commas; all when empty")
+	binary   = flag.String("faults.binary", "", "the millrace to test; built from this tree when empty")
 	seed     = flag.Uint64("faults.seed", 0, "seed of what is done to whom; 0: another each time")
 )
 
@@ -46,14 +47,16 @@ func TestFaults(t *testing.T) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", *seed)
-	binary := build(t)
+	if *binary == "" {
+		*binary = build(t)
+	}
 	kinds := kindsOf(t)
 	if *timeEach == 0 {
-		storm(t, binary, shortTime, kinds...)
+		storm(t, shortTime, kinds...)
 		return
 	}
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { storm(t, binary, *timeEach, k) })
+		t.Run(k.name, func(t *testing.T) { storm(t, *timeEach, k) })
 	}
 }
 
@@ -98,7 +101,7 @@ func again(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	args := []string{
-		"-test.run=^" + t.Name() + "$", "-test.v", "-test.timeout=0",
+		"-faults.binary=" + *binary, "-test.run=^" + t.Name() + "$", "-test.v", "-test.timeout=0",
 		fmt.Sprint("-faults.time=", *timeEach), "-faults.only=" + *only, fmt.Sprint("-faults.seed=", *seed),
 	}
 	ctx := t.Context()
@@ -142,8 +145,8 @@ func kindsOf(t *testing.T) (kinds []kind) {
 }
 
 // storm does faults of some kinds to a cluster under load, one kind after the other, and checks what comes of it.
-func storm(t *testing.T, binary string, each time.Duration, kinds ...kind) {
-	c := startCluster(t, binary)
+func storm(t *testing.T, each time.Duration, kinds ...kind) {
+	c := startCluster(t)
 	l := startLoad(t, c)
 	n := &nemesis{t: t, cluster: c, load: l, rand: rand.New(rand.NewPCG(*seed, 1)), each: each}
 	for _, k := range kinds {

@@ -318,7 +318,7 @@ func (l *load) stopNodes() {
 	}
 	wg.Wait()
 	for id := 1; id <= nodes; id++ {
-		out, err := exec.Command(l.cluster.binary, "log", "verify", l.cluster.nodes[id].data).CombinedOutput()
+		out, err := exec.Command(*binary, "log", "verify", l.cluster.nodes[id].data).CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("no damage")) {
 			l.t.Errorf("files of node %d: %v\n%s", id, err, out)
 		}
