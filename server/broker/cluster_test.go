@@ -253,6 +253,15 @@ func (c *cluster) move(topic string, replicas ...int32) {
 	require.Zero(c.t, r.Items[0].Code, r.Items[0].Message)
 }
 
+// throttle sets the rate of a side of replication on all brokers.
+func (c *cluster) throttle(side, rate string) {
+	r := c.propose(&metadata.AlterConfigs{Resources: []metadata.AlterResource{{
+		Type:       metadata.BrokerResource,
+		Operations: []metadata.AlterKey{{Name: side + ".replication.throttled.rate", Value: &rate}},
+	}}})
+	require.Zero(c.t, r.Items[0].Code, r.Items[0].Message)
+}
+
 // awaitPartition waits until the member's metadata says that of partition 0.
 func (m *member) awaitPartition(topic string, is func(metadata.Partition) bool) {
 	for {

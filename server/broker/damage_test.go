@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/server/metadata"
 	"millrace/storage/storagetest"
 )
 
@@ -65,6 +66,43 @@ func TestDamagedFollower(t *testing.T) {
 		require.Equal(t, 1, m.stray())
 		require.Equal(t, int32(1), c.partition("t", 0).Leader)
 		c.members[1].produce("t", "after")
+		c.identical("t")
+	})
+}
+
+// A replica that is fetched anew does not pass for one that has everything, though its leader took it back by
+// what it had before.
+func TestDamagedFollowerIsTakenBackTooSoon(t *testing.T) {
+	o := ofThree()
+	o.racks = map[int32]string{1: "a", 2: "b", 3: "c"}
+	simulate(t, o, func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2", "follower.replication.throttled.replicas", "*")
+		for range 100 {
+			c.members[1].produce("t", strings.Repeat("v", 1000))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		c.throttle("follower", "1000")
+		require.NoError(t, c.members[3].disk.FlipBit(firstSegment, 300, 1))
+		c.members[3].read("t", 0, "c")
+		c.await("set aside", func() bool { return c.members[3].stray() == 1 })
+		now := c.partition("t", 0)
+		require.Len(t, now.ISR, 2)
+		change := metadata.AlteredPartition{
+			TopicID: c.image().Topic("t").ID, LeaderEpoch: now.LeaderEpoch, PartitionEpoch: now.PartitionEpoch,
+		}
+		for id := int32(1); id <= 3; id++ {
+			change.ISR = append(change.ISR, metadata.ISRMember{ID: id, Epoch: c.image().BrokerEpoch(id)})
+		}
+		r := c.propose(&metadata.AlterPartition{
+			BrokerID: 1, BrokerEpoch: c.image().BrokerEpoch(1), Partitions: []metadata.AlteredPartition{change},
+		})
+		require.Zero(t, r.Items[0].Code, r.Items[0].Message)
+		require.Len(t, c.partition("t", 0).ISR, 3)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []int32{1, 2}, c.partition("t", 0).ISR)
+		c.throttle("follower", "10000000")
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
 		c.identical("t")
 	})
 }

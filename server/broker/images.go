@@ -146,6 +146,11 @@ func (b *Broker) assume(h *hosted, number int32) {
 		return
 	}
 	outside := !slices.Contains(meta.ISR, b.cfg.NodeID)
+	if p.anew && !outside && p.follower != nil {
+		if p.anew = p.follower.Behind(); p.anew {
+			b.isr.resign(p.replica.Name(), false) // what it is in sync for is what it had before
+		}
+	}
 	slow := h.topic.Settings.ThrottledFollower.Has(number, b.cfg.NodeID)
 	if f := p.feed; f != nil && f.fetcher.leader == meta.Leader && f.epoch == meta.LeaderEpoch {
 		p.replica.Follow(role)
@@ -230,7 +235,7 @@ func (b *Broker) openReplica(job *openJob) {
 	case err != nil && failed == nil:
 		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
 	}
-	*job.into = part{replica: replica, err: err}
+	*job.into = part{replica: replica, err: err, anew: job.into.anew}
 	if partition.Passes(err) {
 		b.failing.Store(true)
 	}
@@ -278,13 +283,17 @@ func (b *Broker) fetchAnew(n partition.Name) {
 	} else {
 		err = b.cfg.Store.SetAside(n)
 	}
-	if err != nil {
-		b.cfg.Logger.Error("damaged log cannot be set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
-		return
-	}
-	b.cfg.Logger.Warn("damaged log set aside: it is fetched anew", "topic", n.Topic, "partition", n.Partition)
+	*p = part{replica: p.replica, err: err, anew: true}
 	w := b.watch(was, was.image)
-	w.changePart(now, n.Partition)
+	if err == nil {
+		w.changePart(now, n.Partition)
+	} else {
+		b.cfg.Logger.Error("damaged log cannot be set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
+		p.replica = nil
+		if partition.Passes(err) {
+			b.failing.Store(true)
+		}
+	}
 	w.editor.put(n.TopicID, now)
 	w.publish(was)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/internal/ktag"
-	"millrace/server/metadata"
 )
 
 // beatsOf are the heartbeats of a broker since the last call.
@@ -118,12 +117,7 @@ func TestThrottle(t *testing.T) {
 				for range 100 {
 					c.members[1].produce("t", strings.Repeat("v", 10_000))
 				}
-				rate := "100000"
-				r := c.propose(&metadata.AlterConfigs{Resources: []metadata.AlterResource{{
-					Type:       metadata.BrokerResource,
-					Operations: []metadata.AlterKey{{Name: side + ".replication.throttled.rate", Value: &rate}},
-				}}})
-				require.Zero(t, r.Items[0].Code, r.Items[0].Message)
+				c.throttle(side, "100000")
 				c.move("t", 1, 2, 3)
 				began := time.Now()
 				c.await("filled", func() bool { return len(c.partition("t", 0).ISR) == 3 })

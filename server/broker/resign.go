@@ -15,7 +15,8 @@ import (
 // it has. The only replica in sync keeps what it has and answers with the error.
 //
 // A follower first stops fetching, and waits until no fetch of it is on its way: a late one would tell
-// the leader of an end that the log is about to lose.
+// the leader of an end that the log is about to lose. Should the leader have asked already to have it back in
+// the ISR by an earlier one, the replica gives its place up once more.
 
 // resignation is one replica that gives up its place. All is guarded by the proposer's mu.
 type resignation struct {
@@ -41,7 +42,12 @@ func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 	case !damaged && !slices.Contains(meta.ISR, b.cfg.NodeID) && !slices.Contains(meta.ELR, b.cfg.NodeID):
 		return true // it counts for nothing already
 	}
-	p := b.isr
+	b.isr.resign(n, damaged)
+	return true
+}
+
+// resign has a replica give up its place.
+func (p *isrProposer) resign(n partition.Name, damaged bool) {
 	p.mu.Lock()
 	r := p.resigned[n]
 	if r == nil {
@@ -51,7 +57,6 @@ func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 	r.damaged = r.damaged || damaged
 	p.mu.Unlock()
 	p.hurry()
-	return true
 }
 
 // replicaOf is what an image says of a partition that has a replica on the node, or nil.

@@ -44,6 +44,7 @@ type part struct {
 	leader   *partition.Leader
 	follower *partition.Follower
 	feed     *feed // how a follower is fetched; nil while nobody leads
+	anew     bool  // the log was set aside, and has not been in sync since
 	err      error
 }
 

@@ -81,6 +81,13 @@ func (f *Follower) end() {
 	f.waiters.wakeAll()
 }
 
+// Behind says whether the log lacks something that is committed, as far as the leader of this epoch has told.
+func (f *Follower) Behind() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.leaderHW == none || f.log.EndOffset() < f.leaderHW
+}
+
 // LeaderEpoch is the epoch in which this replica follows.
 func (f *Follower) LeaderEpoch() int32 { return f.role.Load().LeaderEpoch }
 
