@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -41,27 +42,35 @@ func tour(t *testing.T) []step {
 	return steps
 }
 
-// Every command of the tour does what the README shows. In the expected output ... stands for anything within a
-// line, such as a time or an id.
+// Every command of the tour does what the README shows, at one node and then at the three of `millrace dev`. In the
+// expected output ... stands for anything within a line, such as a time or an id.
 func TestTour(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("the tour is written with curl: install it")
 	}
 	p := serve(t, t.TempDir())
+	ports := []string{"127.0.0.1:8082", strings.TrimPrefix(p.url, "http://")}
 	steps := tour(t)
 	require.Greater(t, len(steps), 10)
 	dir := t.TempDir()
 	for _, s := range steps {
-		if strings.HasPrefix(s.command, "git clone") || strings.HasPrefix(s.command, "make ") {
+		switch {
+		case strings.HasPrefix(s.command, "git clone"), strings.HasPrefix(s.command, "make "):
 			continue // what a fresh machine does first; the build is tested where it is called
+		case s.command == "bin/millrace dev":
+			first := freePorts(t, devNodes)
+			p, ports = startDev(t, first, t.TempDir()), nil
+			for i := range devNodes {
+				ports = append(ports, fmt.Sprint("127.0.0.1:", 8082+i), fmt.Sprint("127.0.0.1:", first+i))
+			}
+			continue // it runs on
 		}
-		command := strings.ReplaceAll(s.command, "127.0.0.1:8082", strings.TrimPrefix(p.url, "http://"))
-		command = strings.ReplaceAll(command, "bin/millrace", "millrace")
+		command := strings.NewReplacer(append(ports, "bin/millrace", "millrace")...).Replace(s.command)
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
 		cmd.Dir = dir
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "MILLRACE_URL=" + p.url}
 		out, _ := cmd.CombinedOutput() // some commands of the tour show an error
-		got := strings.ReplaceAll(string(out), strings.TrimPrefix(p.url, "http://"), "127.0.0.1:8082")
+		got := strings.ReplaceAll(string(out), ports[1], ports[0])
 		if !matches(s.want, got) {
 			t.Errorf("README.md:%d: $ %s\nwant:\n%s\ngot:\n%s", s.line, s.command, s.want, got)
 		}
