@@ -215,6 +215,9 @@ func TestMembers(t *testing.T) {
 	}
 	note := func(what string) func(context.Context, int32) error {
 		return func(_ context.Context, id int32) error {
+			if id == 9 {
+				return &native.MembershipError{Status: 404, Detail: "node 9 is no member"}
+			}
 			did = append(did, fmt.Sprint(what, " ", id))
 			return nil
 		}

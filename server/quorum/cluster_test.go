@@ -247,6 +247,7 @@ func TestThreeVotersAgree(t *testing.T) {
 			require.ErrorIs(t, err, quorum.ErrNotLeader)
 			require.ErrorIs(t, m.Remove(t.Context(), 1), quorum.ErrNotLeader)
 			require.ErrorIs(t, m.Transfer(t.Context(), -1), quorum.ErrNotLeader)
+			require.ErrorIs(t, m.Promote(t.Context(), 9), quorum.ErrNotLeader, "the leader knows more members")
 		}
 	})
 }

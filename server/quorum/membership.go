@@ -62,6 +62,15 @@ func (q *Raft) member(id int32) (raft.Server, error) {
 	return raft.Server{}, fmt.Errorf("%w: node %d", ErrNotMember, id)
 }
 
+// changeable looks a member up as the leader, whose list is the newest: another node would call one that was added a
+// moment ago unknown.
+func (q *Raft) changeable(id int32) (raft.Server, error) {
+	if err := q.usable(); err != nil {
+		return raft.Server{}, err
+	}
+	return q.member(id)
+}
+
 // AddNonvoter makes a node a member that only listens. Of one that is a member already it sets the address.
 func (q *Raft) AddNonvoter(ctx context.Context, id int32, address string) error {
 	if address == "" {
@@ -81,12 +90,9 @@ func (q *Raft) AddNonvoter(ctx context.Context, id int32, address string) error 
 // Promote gives a member a vote. It had better have caught up: until it has, it counts for the majority and does not
 // contribute to it.
 func (q *Raft) Promote(ctx context.Context, id int32) error {
-	s, err := q.member(id)
-	if err != nil {
+	s, err := q.changeable(id)
+	if err != nil || s.Suffrage == raft.Voter {
 		return err
-	}
-	if s.Suffrage == raft.Voter {
-		return q.usable()
 	}
 	err = q.change(ctx, func() raft.Future { return q.raft.AddVoter(s.ID, s.Address, 0, membershipTimeout) })
 	if err == nil {
@@ -97,12 +103,9 @@ func (q *Raft) Promote(ctx context.Context, id int32) error {
 
 // Demote takes a member's vote away.
 func (q *Raft) Demote(ctx context.Context, id int32) error {
-	s, err := q.member(id)
-	if err != nil {
+	s, err := q.changeable(id)
+	if err != nil || s.Suffrage != raft.Voter {
 		return err
-	}
-	if s.Suffrage != raft.Voter {
-		return q.usable()
 	}
 	err = q.change(ctx, func() raft.Future { return q.raft.DemoteVoter(s.ID, 0, membershipTimeout) })
 	if err == nil {
@@ -113,7 +116,7 @@ func (q *Raft) Demote(ctx context.Context, id int32) error {
 
 // Remove takes a node out of the quorum. It goes on with the metadata it has, and hears of nothing more.
 func (q *Raft) Remove(ctx context.Context, id int32) error {
-	s, err := q.member(id)
+	s, err := q.changeable(id)
 	if err != nil {
 		return err
 	}
@@ -129,14 +132,14 @@ func (q *Raft) Transfer(ctx context.Context, id int32) error {
 	if id < 0 {
 		return q.change(ctx, q.raft.LeadershipTransfer)
 	}
-	s, err := q.member(id)
+	s, err := q.changeable(id)
 	switch {
 	case err != nil:
 		return err
 	case s.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: node %d is no voter", ErrRefused, id)
 	case id == q.config.NodeID:
-		return q.usable()
+		return nil
 	}
 	return q.change(ctx, func() raft.Future { return q.raft.LeadershipTransferToServer(s.ID, s.Address) })
 }
