@@ -114,15 +114,20 @@ func (l *fetchLoop) run() {
 		}
 		err := l.round()
 		for i := range l.asked {
-			if l.asked[i].feed.answered() {
-				l.broker.isr.hurry() // it may resign now
-			}
+			l.answered(l.asked[i].feed)
 		}
 		if err != nil {
 			l.unreached(err)
 			continue
 		}
 		l.part(time.Now())
+	}
+}
+
+// answered says that no request names the partition any more.
+func (l *fetchLoop) answered(f *feed) {
+	if f.answered() {
+		l.broker.isr.hurry() // it may resign now
 	}
 }
 
@@ -200,7 +205,7 @@ func (l *fetchLoop) build(now time.Time) {
 		}
 		pos, ok := l.position(f, now)
 		if !ok {
-			f.answered()
+			l.answered(f)
 			continue
 		}
 		most := settings.ReplicaFetchMaxBytes

@@ -78,10 +78,16 @@ func (p *isrProposer) resigning(n partition.Name) bool {
 	return p.resigned[n] != nil
 }
 
+// forget ends a resignation. The log as it is stays held.
 func (p *isrProposer) forget(n partition.Name) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.resigned, n)
-	p.mu.Unlock()
+}
+
+// resume ends a resignation, and the log as it is goes on being fetched.
+func (p *isrProposer) resume(n partition.Name) {
+	p.forget(n)
 	if f := p.broker.view.Load().feed(n); f != nil {
 		f.release()
 	}
@@ -146,10 +152,12 @@ func (p *isrProposer) replace(r *resignation, meta *metadata.Partition) {
 	if meta.Leader == metadata.NoLeader && r.damaged || !p.broker.view.Load().quiet(r.name) {
 		return
 	}
-	p.forget(r.name)
-	if r.damaged {
-		p.broker.fetchAnew(r.name)
+	if !r.damaged {
+		p.resume(r.name)
+		return
 	}
+	p.forget(r.name)
+	p.broker.fetchAnew(r.name)
 }
 
 // resignationAnswered takes up the controller's answer, and reports whether it is not to be asked again
@@ -160,7 +168,7 @@ func (p *isrProposer) resignationAnswered(change *partition.IsrProposal, code in
 	case partition.Unanswered:
 		return false
 	case kerr.EligibleLeadersNotAvailable.Code:
-		p.forget(change.Name)
+		p.resume(change.Name)
 		log.Error("log cannot be used and no other replica is in sync")
 		return true
 	case 0, kerr.NewLeaderElected.Code:
