@@ -209,13 +209,18 @@ func deadline(r *http.Request) (context.Context, context.CancelFunc, *refused) {
 // errNoTime is the cause with which a request ends that its sender no longer waits for.
 var errNoTime = errors.New("the time that the asking node gave is over")
 
-// answer writes an answer whole. A sender that has gone, or does not take it in time, needs none.
+// answer writes an answer whole. A sender that has gone, or does not take it in time, needs none. The deadline goes with
+// the answer: what the connection is used for next may be slower, or another handler's.
 func (h *Handler) answer(w http.ResponseWriter, status int, mediaType string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTime)) // without one it may take longer
+	rc := http.NewResponseController(w)
+	limited := rc.SetWriteDeadline(time.Now().Add(bodyTime)) == nil // without one it may take longer
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, err := w.Write(body)
+	if limited && err == nil && rc.Flush() == nil {
+		_ = rc.SetWriteDeadline(time.Time{}) // it could be set before
+	}
 }
 
 // warn tells the operator of a refusal, at most once a minute: a node that is set up wrongly tries again and again.

@@ -375,6 +375,29 @@ func TestCallerEnds(t *testing.T) {
 	require.Error(t, <-ended)
 }
 
+// deadlines is a response that notes its last write deadline.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set  int
+	last time.Time
+}
+
+// SetWriteDeadline is what http.ResponseController calls.
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.set, d.last = d.set+1, t
+	return nil
+}
+
+// The deadline of an answer does not stay on the connection, which another handler may answer on next.
+func TestDeadlineGoesWithTheAnswer(t *testing.T) {
+	h := peer.NewHandler(peer.HandlerOptions{Node: 2, Credential: secret})
+	d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	h.ServeHTTP(d, httptest.NewRequest(http.MethodPost, peer.Path+"0", nil))
+	require.Equal(t, http.StatusUnauthorized, d.Code)
+	require.Equal(t, 2, d.set)
+	require.True(t, d.last.IsZero())
+}
+
 func TestCredentialHidesItself(t *testing.T) {
 	h := http.Header{}
 	secret.Set(h)
