@@ -33,8 +33,16 @@ func (e *editor) alterPartition(c *AlterPartition, a *AlteredPartition) Item {
 	if a.Resign {
 		return e.resign(t, a, c.BrokerID)
 	}
-	if item := e.checkISRSender(t.Name, p, c, a); item.Code != 0 || sameISR(p, a) {
-		return item
+	switch {
+	case p.Leader != c.BrokerID:
+		return refuse(kerr.InvalidRequest, "partition %s-%d has the leader %d, not %d",
+			t.Name, a.Partition, p.Leader, c.BrokerID)
+	case sameISR(p, a): // made before, and the answer got lost
+		now := *p
+		return Item{Partition: &now}
+	case a.PartitionEpoch < p.PartitionEpoch:
+		return refuse(kerr.InvalidUpdateVersion, "partition %s-%d has partition epoch %d, not %d: it changed since",
+			t.Name, a.Partition, p.PartitionEpoch, a.PartitionEpoch)
 	}
 	if item := e.checkISR(t.Name, p, a, c.BrokerID); item.Code != 0 {
 		return item
@@ -42,14 +50,9 @@ func (e *editor) alterPartition(c *AlterPartition, a *AlteredPartition) Item {
 	next := *p
 	next.Recovering = a.Recovering
 	next.ISR = only(p.Replicas, a.has)
-	e.settle(t, int(a.Partition), next, election{})
-	return e.alteredPartition(t, a, c.BrokerID)
-}
-
-// alteredPartition is the answer to a change that was made.
-func (e *editor) alteredPartition(t *Topic, a *AlteredPartition, sender int32) Item {
-	now := e.topics.getID(t.ID).Partitions[a.Partition]
-	if now.Leader == sender {
+	now := e.settled(t, int(a.Partition), next, election{})
+	e.putPartition(t, int(a.Partition), now)
+	if now.Leader == c.BrokerID {
 		return Item{Partition: &now}
 	}
 	item := refuse(kerr.NewLeaderElected, "partition %s-%d was changed and has the leader %d now",
@@ -70,23 +73,6 @@ func checkLeaderEpoch(topic string, p *Partition, a *AlteredPartition) Item {
 	case a.LeaderEpoch < p.LeaderEpoch:
 		return refuse(kerr.FencedLeaderEpoch, "partition %s-%d has leader epoch %d: %d is over",
 			topic, a.Partition, p.LeaderEpoch, a.LeaderEpoch)
-	}
-	return Item{}
-}
-
-// checkISRSender refuses who does not lead the partition or knows an older state of it. A change that
-// was made before, of which the answer got lost, succeeds again.
-func (e *editor) checkISRSender(topic string, p *Partition, c *AlterPartition, a *AlteredPartition) Item {
-	switch {
-	case p.Leader != c.BrokerID:
-		return refuse(kerr.InvalidRequest, "partition %s-%d has the leader %d, not %d",
-			topic, a.Partition, p.Leader, c.BrokerID)
-	case sameISR(p, a):
-		now := *p
-		return Item{Partition: &now}
-	case a.PartitionEpoch < p.PartitionEpoch:
-		return refuse(kerr.InvalidUpdateVersion, "partition %s-%d has partition epoch %d, not %d: it changed since",
-			topic, a.Partition, p.PartitionEpoch, a.PartitionEpoch)
 	}
 	return Item{}
 }
