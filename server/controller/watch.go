@@ -28,8 +28,9 @@ func (c *Controller) watch(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		changed := c.changed() // before the look around, so that nothing is missed between the two
+		began := time.Now()
 		wait := c.pass(ctx)
-		due := time.Now().Add(wait)
+		passed := time.Now()
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
@@ -38,7 +39,7 @@ func (c *Controller) watch(ctx context.Context) {
 		case <-changed:
 		case <-c.wake:
 		}
-		c.noticePause(time.Since(due))
+		c.noticePause(max(passed.Sub(began), time.Since(passed)-wait))
 	}
 }
 
@@ -124,9 +125,7 @@ func (c *Controller) freeProbes() int {
 
 // fence takes one broker out of service and returns how long to wait before the next step.
 func (c *Controller) fence(ctx context.Context, b *metadata.Broker, why string) time.Duration {
-	began := time.Now()
 	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced, why)
-	c.noticePause(time.Since(began))
 	if err != nil || o.refusal.Code != 0 {
 		if ctx.Err() == nil && c.quorum.IsLeader() {
 			c.logger.Warn("broker not fenced", "node", b.ID, "why", why, "err", errors.Join(err, o.refusal.Err()))
