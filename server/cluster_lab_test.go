@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type lab struct {
 // box is one machine. What is at a name in the network need not be what the others take it for.
 type box struct {
 	lab    *lab
+	key    uint64 // of the machine
 	id     int32
 	name   string
 	host   *memnet.Host
@@ -107,7 +109,7 @@ func running(t *testing.T, do func(l *lab)) {
 }
 
 func (l *lab) add(id int32) *box {
-	b := &box{lab: l, id: id, name: fmt.Sprint("n", id), disk: storagetest.New()}
+	b := &box{lab: l, key: uint64(id), id: id, name: fmt.Sprint("n", id), disk: storagetest.New()}
 	l.boxes[id] = b
 	return b
 }
@@ -145,10 +147,10 @@ func (b *box) open() error {
 	fatal := make(chan error, 1)
 	cfg := server.DefaultConfig()
 	cfg.NodeID, cfg.FS, cfg.Listener, cfg.Dial = b.id, b.disk, listener, b.host.Dial
-	cfg.Voters, cfg.ClusterSecret = b.lab.voters, []byte(labSecret)
+	cfg.Voters, cfg.ClusterSecret = slices.Clone(b.lab.voters), []byte(labSecret)
 	cfg.Broker = map[string]string{}
 	cfg.Now = func() time.Time { return time.Now().Add(b.skew) }
-	cfg.Rand = rand.New(rand.NewPCG(uint64(b.id), b.lives))
+	cfg.Rand = rand.New(rand.NewPCG(b.key, b.lives))
 	cfg.Logger = slog.New(slog.NewTextHandler(&b.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg.Fatal = func(err error) { fatal <- err }
 	b.fatal = fatal

@@ -92,12 +92,20 @@ func CheckNodeURL(address string) error {
 	return err
 }
 
-// address is the base URL under which other nodes reach this one.
-func (c *Config) address(listening net.Addr) string {
+// voter is the address of a voter of the list, "" of a node that is not in it.
+func (c *Config) voter(id int32) string {
 	for _, v := range c.Voters {
-		if v.ID == c.NodeID {
+		if v.ID == id {
 			return v.Address
 		}
+	}
+	return ""
+}
+
+// address is the base URL under which other nodes reach this one.
+func (c *Config) address(listening net.Addr) string {
+	if listed := c.voter(c.NodeID); listed != "" {
+		return listed
 	}
 	if urls, err := c.advertised(); err == nil {
 		for _, u := range urls {

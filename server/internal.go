@@ -1,12 +1,11 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"context"
 
 	"millrace/server/controller"
 	"millrace/server/peer"
@@ -23,7 +22,8 @@ const (
 // is checked here, before anything is told about what exists.
 func (n *Node) internalHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+raftPath, n.streams)
+	mux.HandleFunc("GET "+raftPath, n.serveRaft)
+	mux.HandleFunc("GET "+nodePath, n.serveIdentity)
 	mux.Handle("POST "+peer.Path+"{key}", peer.NewHandler(peer.HandlerOptions{
 		To: local{n}, Node: n.cfg.NodeID, Credential: n.credential, ClusterID: n.clusterID, Logger: n.log, Pool: n.pool,
 	}))

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -27,7 +28,6 @@ const (
 // start lets the node join its cluster. A cluster of one is waited for. Of several nodes each must answer before the
 // others can start, so there the rest happens in the background, and AwaitReady tells when it is done.
 func (n *Node) start() error {
-	n.joined = make(chan struct{})
 	n.setWaiting(errors.New("the node is starting"))
 	if !n.cfg.clustered() {
 		ctx, cancel := context.WithTimeout(n.life, startTimeout)
@@ -41,6 +41,7 @@ func (n *Node) start() error {
 			n.fatal(err)
 		}
 	})
+	n.joining.Go(n.watchVoters)
 	return nil
 }
 
@@ -50,7 +51,8 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.enterQuorum(ctx); err != nil {
 		return err
 	}
-	epoch, err := n.registerBroker(ctx)
+	n.setWaiting(errors.New("the node waits for the cluster's controller"))
+	epoch, incarnation, err := n.registerBroker(ctx)
 	if err != nil {
 		return fmt.Errorf("register with the cluster: %w", err)
 	}
@@ -58,13 +60,8 @@ func (n *Node) join(ctx context.Context) error {
 	if err := n.awaitApplied(ctx, uint64(epoch)); err != nil {
 		return fmt.Errorf("read the metadata: %w", err)
 	}
-	meta, known := n.dir.Meta()
-	if !known {
-		meta = storage.Meta{NodeID: n.cfg.NodeID, DirectoryID: randomID(n.fork()).String()}
-	}
-	meta.ClusterID, meta.BrokerEpoch = n.machine.Image().ClusterID, epoch
-	if err := n.dir.SetMeta(meta); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+	if err := n.saveRegistration(epoch, incarnation); err != nil {
+		return err
 	}
 	n.machine.Watch(n.broker.OnImage)
 	n.broker.Start(epoch)
@@ -79,44 +76,56 @@ func (n *Node) join(ctx context.Context) error {
 	return nil
 }
 
-// enterQuorum asks to be taken into the quorum, where the node is no member yet: it then follows the metadata without
-// a vote.
+// saveRegistration notes in the data directory what the node is to the cluster.
+func (n *Node) saveRegistration(epoch int64, incarnation string) error {
+	meta, known := n.dir.Meta()
+	if !known {
+		meta = storage.Meta{NodeID: n.cfg.NodeID, DirectoryID: randomID(n.fork()).String()}
+	}
+	meta.ClusterID, meta.BrokerEpoch, meta.Incarnation = n.machine.Image().ClusterID, epoch, incarnation
+	if err := n.dir.SetMeta(meta); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
+}
+
+// registerAgain registers a broker that the controller has forgotten or takes for another run, and gives its epoch.
+func (n *Node) registerAgain(ctx context.Context) (int64, error) {
+	epoch, incarnation, err := n.registerBroker(ctx)
+	if err != nil {
+		return -1, err
+	}
+	return epoch, n.saveRegistration(epoch, incarnation)
+}
+
+// enterQuorum has the node taken into the quorum, where it is no member yet or one under another address. It then
+// follows the metadata, and without a vote if it had none.
 func (n *Node) enterQuorum(ctx context.Context) error {
-	isSelf := func(id int32) bool { return id == n.cfg.NodeID }
-	for _, v := range n.memberAddresses() {
-		if isSelf(v.ID) || !n.cfg.clustered() {
+	if !n.cfg.clustered() {
+		close(n.admitted)
+		return nil
+	}
+	missing, err := n.admit(ctx)
+	if err != nil {
+		return err
+	}
+	own := n.cfg.address(n.Addr())
+	for _, m := range n.memberAddresses() {
+		if m.ID == n.cfg.NodeID && m.Address == own && !missing {
 			return nil
 		}
 	}
-	if !n.cfg.clustered() {
-		return nil
-	}
-	report := n.reporter()
-	for {
-		var err error
-		for _, v := range n.cfg.Voters {
-			try, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-			err = n.relay(try, v.Address, memberChange{
-				Op: "add", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()),
-			})
-			cancel()
-			if err == nil {
-				return nil
-			}
-		}
-		report(fmt.Errorf("the node asks to be taken into the metadata quorum: %w", err))
-		if err := pause(ctx, joinRetry); err != nil {
-			return err
-		}
-	}
+	_, err = n.askMembers(ctx, memberChange{Op: "add", ID: n.cfg.NodeID, Address: own, Run: n.run},
+		errors.New("the node asks to be taken into the metadata quorum"))
+	return err
 }
 
 // registerBroker makes the node known to the cluster under its address, and gives its broker epoch. It asks again
-// until there is a controller that answers.
-func (n *Node) registerBroker(ctx context.Context) (int64, error) {
+// until there is a controller that answers. With the epoch it gives the name under which it registered.
+func (n *Node) registerBroker(ctx context.Context) (epoch int64, incarnation string, err error) {
 	req, err := n.registration()
 	if err != nil {
-		return -1, err
+		return -1, "", err
 	}
 	report := n.reporter()
 	began := time.Now()
@@ -124,21 +133,24 @@ func (n *Node) registerBroker(ctx context.Context) (int64, error) {
 		resp, err := req.RequestWith(ctx, n.router)
 		if err == nil {
 			if resp.ErrorCode == 0 {
-				return resp.BrokerEpoch, nil
+				return resp.BrokerEpoch, nameOf(req.IncarnationID), nil
 			}
 			err = registrationFault(resp)
 			patience := rivalPatience * n.machine.Image().Settings().SessionTimeout
 			rival := errors.Is(err, kerr.DuplicateBrokerRegistration) && time.Since(began) < patience
 			if !rival && !kerr.IsRetriable(errors.Unwrap(err)) {
-				return -1, err
+				return -1, "", err
 			}
 		}
 		report(fmt.Errorf("the node waits for the cluster's controller: %w", err))
 		if err := pause(ctx, joinRetry); err != nil {
-			return -1, err
+			return -1, "", err
 		}
 	}
 }
+
+// nameOf is the random id of a registration as text.
+func nameOf(incarnation [16]byte) string { return hex.EncodeToString(incarnation[:]) }
 
 // registrationFault says why a registration was refused.
 func registrationFault(resp *kmsg.BrokerRegistrationResponse) error {
@@ -172,6 +184,15 @@ func (n *Node) registration() (*kmsg.BrokerRegistrationRequest, error) {
 	}
 	if settings.Rack != "" {
 		req.Rack = &settings.Rack
+	}
+	name := nameOf(req.IncarnationID)
+	n.registered.Store(&name)
+	if known {
+		// Noted before anybody knows of it: whoever meets it can tell this directory from an older copy.
+		meta.Incarnation = name
+		if err := n.dir.SetMeta(meta); err != nil {
+			return nil, fmt.Errorf("data directory: %w", err)
+		}
 	}
 	for _, e := range endpoints {
 		l := kmsg.NewBrokerRegistrationRequestListener()
@@ -219,7 +240,7 @@ func (n *Node) reporter() func(error) {
 		n.setWaiting(err)
 		if now := time.Now(); now.After(next) {
 			next = now.Add(joinReport)
-			n.log.Warn("still waiting to join the cluster", "err", err)
+			n.log.Warn("still waiting to join the cluster", "err", n.starting())
 		}
 	}
 }
@@ -228,10 +249,14 @@ func (n *Node) setWaiting(err error) { n.waiting.Store(&err) }
 
 // starting says why the node cannot answer for the cluster yet, or nil.
 func (n *Node) starting() error {
-	if err := n.waiting.Load(); err != nil {
-		return *err
+	waiting, amiss := n.waiting.Load(), n.amiss.Load()
+	switch {
+	case waiting == nil:
+		return nil
+	case amiss != nil:
+		return fmt.Errorf("%w; %w", *waiting, *amiss)
 	}
-	return nil
+	return *waiting
 }
 
 // hasJoined reports whether the node has joined its cluster.

@@ -19,9 +19,11 @@ const membershipTimeout = 20 * time.Second
 
 // memberChange is one change of the quorum, as nodes pass it on to the leader.
 type memberChange struct {
-	Op      string `json:"op"` // add, promote, demote, remove or transfer
+	Op      string `json:"op"` // add, promote, demote, remove, transfer, or readmit
 	ID      int32  `json:"id"` // -1: any, of a transfer
 	Address string `json:"address,omitempty"`
+	// Run names the run of the node that asks for itself.
+	Run string `json:"run,omitempty"`
 	// Relayed is set by a node that is not the leader: who gets it passes it on no further.
 	Relayed bool `json:"relayed,omitempty"`
 }
@@ -36,12 +38,16 @@ type memberRefusal struct {
 // membership is what the native API needs to show and change the members of the quorum, on any node.
 func (n *Node) membership() native.Membership {
 	change := func(op string) func(context.Context, int32) error {
-		return func(ctx context.Context, id int32) error { return n.changeMembers(ctx, memberChange{Op: op, ID: id}) }
+		return func(ctx context.Context, id int32) error {
+			_, err := n.changeMembers(ctx, memberChange{Op: op, ID: id})
+			return err
+		}
 	}
 	return native.Membership{
 		Members: func(context.Context) ([]native.Member, error) { return n.members() },
 		Add: func(ctx context.Context, id int32, url string) error {
-			return n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
+			_, err := n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
+			return err
 		},
 		Promote: change("promote"), Demote: change("demote"), Remove: change("remove"), Transfer: change("transfer"),
 	}
@@ -59,26 +65,26 @@ func (n *Node) members() ([]native.Member, error) {
 	return out, nil
 }
 
-// changeMembers makes a change here, or where the leader is.
-func (n *Node) changeMembers(ctx context.Context, c memberChange) error {
+// changeMembers makes a change here, or where the leader is. It gives the status that says what was done.
+func (n *Node) changeMembers(ctx context.Context, c memberChange) (int, error) {
 	if !n.cfg.clustered() {
-		return refuseMember(http.StatusConflict, "",
+		return 0, refuseMember(http.StatusConflict, "",
 			"this node is a cluster by itself: start it with --voters to let others join")
 	}
 	ctx, cancel := context.WithTimeout(ctx, membershipTimeout)
 	defer cancel()
-	if c.Op == "add" {
+	if c.Op == "add" || c.Op == "readmit" {
 		if err := CheckNodeURL(c.Address); err != nil {
-			return refuseMember(http.StatusBadRequest, "", "%v", err)
+			return 0, refuseMember(http.StatusBadRequest, "", "%v", err)
 		}
 	}
-	err := n.changeHere(ctx, c)
+	status, err := n.changeHere(ctx, c)
 	if !errors.Is(err, quorum.ErrNotLeader) {
-		return memberFault(err)
+		return status, memberFault(err)
 	}
 	leader := n.quorum.LeaderAddress()
 	if leader == "" || c.Relayed {
-		return refuseMember(http.StatusServiceUnavailable, "",
+		return 0, refuseMember(http.StatusServiceUnavailable, "",
 			"the metadata quorum has no leader at the moment: try again a little later")
 	}
 	c.Relayed = true
@@ -86,20 +92,87 @@ func (n *Node) changeMembers(ctx context.Context, c memberChange) error {
 }
 
 // changeHere makes a change as the leader.
-func (n *Node) changeHere(ctx context.Context, c memberChange) error {
+func (n *Node) changeHere(ctx context.Context, c memberChange) (status int, err error) {
+	status = http.StatusNoContent
 	switch c.Op {
 	case "add":
-		return n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+		if err = n.checkAddress(ctx, c); err == nil {
+			err = n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+		}
 	case "promote":
-		return n.quorum.Promote(ctx, c.ID)
+		err = n.quorum.Promote(ctx, c.ID)
 	case "demote":
-		return n.quorum.Demote(ctx, c.ID)
+		err = n.quorum.Demote(ctx, c.ID)
 	case "remove":
-		return n.quorum.Remove(ctx, c.ID)
+		err = n.quorum.Remove(ctx, c.ID)
 	case "transfer":
-		return n.quorum.Transfer(ctx, c.ID)
+		err = n.quorum.Transfer(ctx, c.ID)
+	case "readmit":
+		return n.readmitHere(ctx, c)
+	default:
+		err = refuseMember(http.StatusBadRequest, "", "%q is no change of the members", c.Op)
 	}
-	return refuseMember(http.StatusBadRequest, "", "%q is no change of the members", c.Op)
+	return status, err
+}
+
+// readmitHere takes the vote of a node that has lost what it knew, and says whether it had one.
+func (n *Node) readmitHere(ctx context.Context, c memberChange) (status int, err error) {
+	if !n.quorum.IsLeader() {
+		return 0, quorum.ErrNotLeader
+	}
+	if err := n.checkAddress(ctx, c); err != nil {
+		return 0, err
+	}
+	status = http.StatusNoContent
+	for _, m := range n.memberships() {
+		if m.ID == c.ID && m.Voter {
+			status = statusVoter
+			err = n.quorum.Demote(ctx, c.ID)
+		}
+	}
+	if err == nil {
+		err = n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+	}
+	return status, err
+}
+
+func (n *Node) memberships() []quorum.Member {
+	members, err := n.quorum.Members()
+	if err != nil { // it is closing: a change fails as well
+		return nil
+	}
+	return members
+}
+
+// codeDuplicate marks the refusal of a node whose id another one has that runs.
+const codeDuplicate = "DUPLICATE_BROKER_REGISTRATION"
+
+// checkAddress refuses to give a member another address while it runs at the one that is known.
+func (n *Node) checkAddress(ctx context.Context, c memberChange) error {
+	if !n.quorum.IsLeader() {
+		return quorum.ErrNotLeader
+	}
+	for _, m := range n.memberships() {
+		if m.ID != c.ID || m.Address == c.Address || m.Address == "" {
+			continue
+		}
+		who, err := n.ask(ctx, m.Address+nodePath)
+		if err != nil || who.NodeID != c.ID || who.Run == c.Run {
+			continue // it has moved
+		}
+		if at, err := n.ask(ctx, c.Address+nodePath); err == nil && at.Run == who.Run {
+			continue // it has both addresses
+		}
+		return refuseMember(http.StatusConflict, codeDuplicate, "node %d runs at %s: give the one at %s another --node-id "+
+			"and another --data-dir, or stop the other", c.ID, m.Address, c.Address)
+	}
+	return nil
+}
+
+// refusedForGood tells of a refusal that asking again does not change.
+func refusedForGood(err error) bool {
+	var m *native.MembershipError
+	return errors.As(err, &m) && m.Code == codeDuplicate
 }
 
 func refuseMember(status int, code, format string, args ...any) error {
@@ -126,34 +199,34 @@ func memberFault(err error) error {
 }
 
 // relay passes a change on to the node at a base URL.
-func (n *Node) relay(ctx context.Context, to string, c memberChange) error {
+func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error) {
 	body, err := json.Marshal(c)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to+membershipPath, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n.credential.Set(req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := n.peers.transport.RoundTrip(req)
 	if err != nil {
-		return refuseMember(http.StatusServiceUnavailable, "", "%s gave no answer: %v", to, err)
+		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s gave no answer: %v", to, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNoContent {
-		return nil
+	if resp.StatusCode < 300 {
+		return resp.StatusCode, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return refuseMember(http.StatusServiceUnavailable, "", "%s gave half an answer: %v", to, err)
+		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s gave half an answer: %v", to, err)
 	}
 	var r memberRefusal
 	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
-		return refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s", to, resp.Status, text)
+		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s", to, resp.Status, text)
 	}
-	return &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
+	return 0, &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
 }
 
 // serveMembership answers a change that another node passed on.
@@ -165,9 +238,9 @@ func (n *Node) serveMembership(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("not a change of the members: %v", err), http.StatusBadRequest)
 		return
 	}
-	err := n.changeMembers(r.Context(), c)
+	status, err := n.changeMembers(r.Context(), c)
 	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
+		w.WriteHeader(status)
 		return
 	}
 	refusal := memberRefusal{Status: http.StatusInternalServerError, Detail: err.Error()}

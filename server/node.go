@@ -61,11 +61,15 @@ type Node struct {
 	requests context.Context // parent of every request's context; its end asks long polls to end
 	endAll   context.CancelCauseFunc
 
-	life    context.Context // ends when Close begins; parent of what the node does by itself
-	endLife context.CancelFunc
-	joining sync.WaitGroup
-	joined  chan struct{}         // closed when the node has joined its cluster
-	waiting atomic.Pointer[error] // what the node waits for until then
+	life       context.Context // ends when Close begins; parent of what the node does by itself
+	endLife    context.CancelFunc
+	joining    sync.WaitGroup
+	run        string                 // a random name of this run of the node
+	admitted   chan struct{}          // closed when the node may take part in the quorum
+	joined     chan struct{}          // closed when the node has joined its cluster
+	waiting    atomic.Pointer[error]  // what the node waits for until then
+	registered atomic.Pointer[string] // the incarnation of the last registration
+	amiss      atomic.Pointer[error]  // what is wrong with other voters, as seen until then
 
 	serving  sync.WaitGroup
 	draining atomic.Bool
@@ -96,15 +100,18 @@ func (n *Node) ready() error {
 		return ErrDraining
 	case n.quorum.Offline() != nil:
 		return n.quorum.Offline()
-	case n.quorum.Leader() < 0:
-		return errors.New("the metadata quorum has no leader")
 	case n.starting() != nil:
 		return n.starting()
+	case n.quorum.Leader() < 0:
+		return errNoLeader
 	case n.broker.Fenced():
 		return errFenced
 	}
 	return nil
 }
+
+// errNoLeader says that this node hears of no leader of the metadata.
+var errNoLeader = errors.New("the metadata quorum has no leader: a majority of its voters must run and reach each other")
 
 // errFenced says that the controller has not heard of this node for too long, or not yet.
 var errFenced = errors.New("the node is fenced: the controller does not hear from it")

@@ -63,6 +63,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return err == nil
 	}
 	n.life, n.endLife = context.WithCancel(context.Background())
+	n.run, n.admitted, n.joined = randomID(n.fork()).String(), make(chan struct{}), make(chan struct{})
 	// The port is bound before the disk is touched, so that a second node on the same port fails at once and leaves
 	// no trace. It answers before the node has joined its cluster, because other nodes need it to join theirs.
 	_ = step(n.listen, func() error { return n.listener.Close() }) &&
@@ -153,7 +154,7 @@ func (n *Node) openQuorum() (err error) {
 	}
 	if n.cfg.clustered() {
 		n.streams = quorum.NewStreams(quorum.StreamConfig{
-			NodeID: n.cfg.NodeID, Address: c.Address, Dial: n.peers.dialURL, Authorize: n.credential.Set,
+			NodeID: n.cfg.NodeID, Address: c.Address, Dial: n.dialQuorum, Authorize: n.credential.Set,
 			Check: n.credential.Check, ClusterID: n.clusterID, Logger: n.log,
 		})
 		c.StreamLayer = n.streams
@@ -180,7 +181,7 @@ func (n *Node) openCluster() error {
 		Store: partition.NewStore(partition.Config{
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
-		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied, Register: n.registerBroker,
+		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied, Register: n.registerAgain,
 		Flaws:  n.cfg.Flaws,
 		LogDir: n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
 		Now: n.cfg.Now, Logger: n.log, Registerer: n.registry,

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -121,19 +122,20 @@ func internalURL(b *metadata.Broker) string {
 	return ""
 }
 
-// probe looks whether anybody listens on a broker's port.
+// probe looks whether the process that registered a broker still listens on its port.
 func (p *peers) probe(ctx context.Context, b *metadata.Broker) error {
-	for _, e := range b.Endpoints {
-		if e.Name != internalEndpoint {
-			continue
-		}
-		conn, err := p.dial(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+	base := internalURL(b)
+	if base == "" {
+		return errors.New("the broker has no address for other nodes")
 	}
-	return errors.New("the broker has no address for other nodes")
+	who, err := p.node.ask(ctx, base+nodePath)
+	switch {
+	case err != nil:
+		return err
+	case who.NodeID != b.ID || who.Incarnation != nameOf(b.Incarnation):
+		return fmt.Errorf("another process answers at %s: %w", base, syscall.ECONNREFUSED)
+	}
+	return nil
 }
 
 // close gives up all connections that no request uses.

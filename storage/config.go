@@ -93,4 +93,6 @@ type Meta struct {
 	DirectoryID string
 	// BrokerEpoch is that of the last registration with this directory; -1 where none is noted.
 	BrokerEpoch int64
+	// Incarnation is the random name under which the node registered last, or was about to; empty where none is noted.
+	Incarnation string
 }

@@ -11,8 +11,12 @@ import (
 
 // encodeMeta renders meta.properties.
 func encodeMeta(m Meta) []byte {
-	return fmt.Appendf(nil, "version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\nmillrace.broker.epoch=%d\n",
+	b := fmt.Appendf(nil, "version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\nmillrace.broker.epoch=%d\n",
 		m.ClusterID, m.NodeID, m.DirectoryID, m.BrokerEpoch)
+	if m.Incarnation != "" {
+		b = fmt.Appendf(b, "millrace.incarnation=%s\n", m.Incarnation)
+	}
+	return b
 }
 
 // decodeMeta reads meta.properties: KEY=VALUE lines and # comments.
@@ -44,6 +48,7 @@ func decodeMeta(data []byte) (Meta, error) {
 	}
 	return Meta{
 		ClusterID: values["cluster.id"], NodeID: int32(id), DirectoryID: values["directory.id"], BrokerEpoch: epoch,
+		Incarnation: values["millrace.incarnation"],
 	}, nil
 }
 

@@ -89,6 +89,7 @@ func (c *Controller) register(ctx context.Context, r Registration) (outcome, err
 	if refusal := checkRegistration(r); refusal.Code != 0 {
 		return outcome{refusal: refusal}, nil
 	}
+	c.awaitCertainty(ctx, r.ID)
 	old := c.machine.Image().Broker(r.ID)
 	if refusal := c.checkSession(ctx, old, r); refusal.Code != 0 {
 		return outcome{refusal: refusal}, nil
@@ -109,6 +110,26 @@ func (c *Controller) register(ctx context.Context, r Registration) (outcome, err
 		c.logger.Info("broker registered", "node", r.ID, "epoch", o.Epoch, "intact", r.Intact)
 	}
 	return o, nil
+}
+
+// certaintyLimit bounds how long a registration waits for probes of other brokers.
+const certaintyLimit = 500 * time.Millisecond
+
+// awaitCertainty waits until probes under way have told which brokers are gone. A broker that registers loses its
+// leaderships and its place in the ISRs, to others that had better be there: most of all after all have started anew.
+func (c *Controller) awaitCertainty(ctx context.Context, id int32) {
+	if c.config.Probe == nil {
+		return
+	}
+	for limit := time.Now().Add(certaintyLimit); time.Now().Before(limit); {
+		image := c.machine.Image()
+		c.mu.Lock()
+		uncertain := len(image.Brokers()) > 1 && c.live.uncertain(image, id)
+		c.mu.Unlock()
+		if !uncertain || !sleep(ctx, probePause/10) {
+			return
+		}
+	}
 }
 
 func checkRegistration(r Registration) metadata.Item {

@@ -154,7 +154,8 @@ func (c *Controller) notController() metadata.Item {
 	if err := c.quorum.Offline(); err != nil {
 		return offline(err)
 	}
-	return refuse(kerr.NotController, "this node is not the controller, and none is known: try again")
+	return refuse(kerr.NotController, "this node is not the controller, and none is known: a majority of the "+
+		"voters of the metadata quorum must run and reach each other; then try again")
 }
 
 func offline(err error) metadata.Item {

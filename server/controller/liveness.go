@@ -141,7 +141,7 @@ func (l *liveness) next(image *metadata.Image, p pace, self int32, probes int, n
 		}
 		s := l.session(b.ID, b.Epoch)
 		if s.refused {
-			st.fence, st.why = b, "its port refuses connections"
+			st.fence, st.why = b, "its process is gone"
 			break
 		}
 		contact := l.contact(b)
@@ -160,6 +160,17 @@ func (l *liveness) next(image *metadata.Image, p pace, self int32, probes int, n
 		}
 	}
 	return st
+}
+
+// uncertain reports whether a probe will soon tell of a broker in service, but for one, that it is gone.
+func (l *liveness) uncertain(image *metadata.Image, except int32) bool {
+	for _, b := range image.Brokers() {
+		s := l.sessions[b.ID]
+		if b.ID != except && !b.Fenced && s != nil && s.epoch == b.Epoch && (s.suspect || s.probing || s.refused) {
+			return true
+		}
+	}
+	return false
 }
 
 // probeAt is when the broker is to be probed next, if nothing is heard of it before.

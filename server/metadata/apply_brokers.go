@@ -48,7 +48,11 @@ func (c *RegisterBroker) apply(e *editor) Result {
 	case c.lossless(old):
 		e.settleAll([]int32{c.ID}, election{})
 	default:
-		e.settleAll([]int32{c.ID}, election{lost: []int32{c.ID}})
+		how := election{lost: []int32{c.ID}}
+		if c.DataEpoch != 0 && c.DataEpoch < old.servedEpoch() {
+			how.gone = how.lost
+		}
+		e.settleAll([]int32{c.ID}, how)
 	}
 	return Result{Items: make([]Item, 1), Epoch: b.Epoch}
 }

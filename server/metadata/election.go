@@ -15,6 +15,9 @@ type election struct {
 	unclean, clean bool
 	// lost holds brokers that may have lost acknowledged records: they are eligible no more.
 	lost []int32
+	// gone holds those of them that have nothing of what they acknowledged, or an older copy: they are not even
+	// the last resort where there are other replicas.
+	gone []int32
 }
 
 // settle changes a partition to p and what follows from it, and reports whether anything did change.
@@ -31,7 +34,7 @@ func (e *editor) settled(t *Topic, i int, p Partition, how election) Partition {
 	p.ISR = e.serving(&p)
 	completeReassignment(&p)
 	enough := min(e.next.rules(t.Configs).minISR, len(p.Replicas))
-	settleELR(was, &p, how.lost)
+	settleELR(was, &p, how)
 	e.elect(t, &p, how)
 	completeReassignment(&p)
 	if len(p.ISR) >= min(enough, len(p.Replicas)) {
@@ -73,23 +76,24 @@ func completeReassignment(p *Partition) {
 
 // settleELR works out the eligible leader replicas of an ISR that is too short: the high watermark does
 // not move then, so whoever leaves the ISR still has everything below it.
-func settleELR(was, p *Partition, lost []int32) {
+func settleELR(was, p *Partition, how election) {
 	had := func(id int32) bool { return slices.Contains(was.ELR, id) || slices.Contains(was.ISR, id) }
 	p.ELR = only(p.Replicas, func(id int32) bool {
-		return had(id) && !slices.Contains(p.ISR, id) && !slices.Contains(lost, id)
+		return had(id) && !slices.Contains(p.ISR, id) && !slices.Contains(how.lost, id)
 	})
+	resort := func(id int32) bool { return len(p.Replicas) == 1 || !slices.Contains(how.gone, id) }
 	lastKnown := was.LastKnownELR
 	switch {
 	case len(p.ISR) > 0:
 		known := func(id int32) bool { return had(id) || slices.Contains(lastKnown, id) }
 		p.LastKnownELR = only(p.Replicas, func(id int32) bool {
-			return known(id) && !slices.Contains(p.ISR, id) && !slices.Contains(p.ELR, id)
+			return known(id) && resort(id) && !slices.Contains(p.ISR, id) && !slices.Contains(p.ELR, id)
 		})
 		return
 	case was.Leader != NoLeader:
 		lastKnown = []int32{was.Leader}
 	}
-	p.LastKnownELR = only(lastKnown, func(id int32) bool { return slices.Contains(p.Replicas, id) })
+	p.LastKnownELR = only(lastKnown, func(id int32) bool { return slices.Contains(p.Replicas, id) && resort(id) })
 }
 
 // elect makes the leader that choose finds lead.
