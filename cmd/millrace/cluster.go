@@ -367,7 +367,8 @@ vote. Keep the number of voters at 3 or 5.`,
 				return err
 			}
 			if voter {
-				if err := r.memberCall(cmd.Context(), http.MethodPost, text, "/promote"); err != nil {
+				promote := fmt.Sprintf("/v1/cluster/members/%d/promote", id)
+				if err := r.do(cmd.Context(), call{method: http.MethodPost, path: promote}, nil); err != nil {
 					return err
 				}
 			}
@@ -382,14 +383,9 @@ vote. Keep the number of voters at 3 or 5.`,
 	return cmd
 }
 
-// memberCall does something to a member.
-func (r *remote) memberCall(ctx context.Context, method, id, what string) error {
-	return r.do(ctx, call{method: method, path: "/v1/cluster/members/" + url.PathEscape(id) + what}, nil)
-}
-
-// nodeID checks an argument that is a node's id.
+// nodeID checks an argument that is a node's id, written as JSON writes numbers.
 func nodeID(text string) error {
-	if id, err := strconv.ParseInt(text, 10, 32); err != nil || id < 0 {
+	if id, err := strconv.ParseInt(text, 10, 32); err != nil || id < 0 || strconv.FormatInt(id, 10) != text {
 		return usagef("%s: want a node's id, which is a whole number", text)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -32,8 +33,8 @@ func parseRate(text string) (int64, error) {
 			break
 		}
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 32)
-	if err != nil || n < 1 {
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt64/factor {
 		return 0, usagef("--throttle %s: want bytes a second, such as 50MB, 64MiB or 1000000", text)
 	}
 	return n * factor, nil

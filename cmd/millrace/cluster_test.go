@@ -75,6 +75,7 @@ func TestHealthOfTheClusterWaits(t *testing.T) {
 func TestParseRate(t *testing.T) {
 	for text, want := range map[string]int64{
 		"": 0, "1": 1, "50MB": 50e6, "64MiB": 64 << 20, "1 GB": 1e9, "3kB": 3000, "10B": 10, "2GiB": 2 << 30,
+		"3000000000": 3e9,
 	} {
 		got, err := parseRate(text)
 		require.NoError(t, err, text)
@@ -83,6 +84,16 @@ func TestParseRate(t *testing.T) {
 	for _, text := range []string{"MB", "-1", "0", "1.5MB", "1XB", "99999999999GB"} {
 		_, err := parseRate(text)
 		require.Error(t, err, text)
+	}
+}
+
+// Ids go into JSON and paths as they are given.
+func TestNodeIDsAreWrittenAsNumbers(t *testing.T) {
+	for _, text := range []string{"0", "7", "2147483647"} {
+		require.NoError(t, nodeID(text), text)
+	}
+	for _, text := range []string{"", "-1", "+3", "007", "1/x", "2147483648"} {
+		require.Error(t, nodeID(text), text)
 	}
 }
 

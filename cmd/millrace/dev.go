@@ -40,8 +40,8 @@ func newDev(c *cli) *cobra.Command {
 The nodes listen on three ports of 127.0.0.1, from --port on, and keep their data below --data-dir, so that the next
 run goes on where this one stopped. Topics get three replicas and min.insync.replicas=2 unless --set says otherwise.
 
-It shows what a cluster does and survives nothing more than one node does: run ` + "`millrace serve`" + ` on three machines
-for that; docs/cluster.md says how.`,
+It shows what a cluster does and survives nothing more than one node does: for that, run ` + "`millrace serve`" + ` on
+three machines; docs/cluster.md says how.`,
 		Example: `  millrace dev
   millrace dev --port 9000 --data-dir /tmp/dev --set num.partitions=6`,
 		Args: cobra.NoArgs,
