@@ -51,6 +51,18 @@ func (c *Config) checkCluster() (errs []error) {
 	return errs
 }
 
+// loopbackSecret stands for the secret of a cluster that only programs on this machine can reach and that was given
+// none. Whoever can run a program here can read it in this file.
+const loopbackSecret = "a cluster on one machine, without a secret"
+
+// secret is what the credential between nodes is made of; empty for a cluster of one, which takes none.
+func (c *Config) secret() []byte {
+	if len(c.ClusterSecret) == 0 && c.clustered() {
+		return []byte(loopbackSecret)
+	}
+	return c.ClusterSecret
+}
+
 // loopback reports whether only this machine can reach the node.
 func (c *Config) loopback() bool {
 	if c.Listener != nil {

@@ -145,7 +145,7 @@ func syncPolicy(name string) storage.SyncPolicy {
 func (n *Node) openQuorum() (err error) {
 	ctx, cancel := context.WithTimeout(n.life, startTimeout)
 	defer cancel()
-	n.credential = peer.NewCredential(n.cfg.ClusterSecret)
+	n.credential = peer.NewCredential(n.cfg.secret())
 	n.peers = newPeers(n)
 	_, known := n.dir.Meta()
 	c := quorum.Config{
