@@ -262,6 +262,27 @@ func TestBehindStreamBesideAFailingPartition(t *testing.T) {
 	})
 }
 
+// A start beyond the log is told once the leader answers, also when it did not at first.
+func TestTailBeyondTheLogOfAFailingPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newMemoryCluster(2)
+		c.put(0, "1")
+		c.start[0], c.frozen[0] = 1, true
+		c.stream(t, "?from=7,0", func(f *flow, ended chan struct{}) {
+			time.Sleep(5 * time.Second)
+			c.change(func() { c.frozen[0] = false })
+			select {
+			case <-ended:
+				text := f.takeText()
+				require.Contains(t, text, `"status":416`)
+				require.NotContains(t, text, "are gone", "there never were any")
+			case <-time.After(time.Minute):
+				require.Fail(t, "the stream waits at an offset that is not there")
+			}
+		})
+	})
+}
+
 // When nothing can be read for a minute the stream ends, and says why.
 func TestTailEndsWhenNothingCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

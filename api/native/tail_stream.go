@@ -26,8 +26,7 @@ type stream struct {
 	offsets []int64 // by partition, in the order of the hub's; shared with the hub, replaced but never changed
 	seq     uint64
 	synced  bool
-	fresh   bool      // nothing was fetched yet: where the stream starts may be outside the log
-	started bool      // it was at the tail, or something was fetched
+	fresh   bool      // not all was fetched once: where the stream starts may be outside the log
 	stuck   time.Time // since when fetches bring nothing although there is more; zero if they do
 	// later are partitions, by index, that could not be read, and until when they are left out where there are others.
 	later map[int]time.Time
@@ -135,7 +134,7 @@ func (s *stream) step() ([]frame, pace, error) {
 	behind, ahead := s.compare(tail)
 	switch {
 	case !behind && !ahead:
-		s.seq, s.offsets, s.synced, s.fresh, s.started = seq, tail, true, false, true
+		s.seq, s.offsets, s.synced, s.fresh = seq, tail, true, false
 		return nil, waitHub, nil
 	case !behind && !s.fresh:
 		return nil, waitHub, nil
@@ -223,13 +222,13 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		}
 	}
 	moved := !slices.Equal(s.offsets, e.offsets) // a fault is told once nothing can be read beside it
-	s.offsets, s.started = e.offsets, true
+	s.offsets, s.fresh = e.offsets, s.fresh && fault != nil
 	next, err := s.judge(moved, fault)
 	return e.finish(), next, err
 }
 
-// request asks for the partitions in which the stream is behind the tail. The first time it asks for those in which it
-// is ahead too, so that a start outside the log is noticed.
+// request asks for the partitions in which the stream is behind the tail. Until all could be read it asks for those in
+// which it is ahead too, so that a start outside the log is noticed.
 func (s *stream) request(tail []int64) client.FetchRequest {
 	r := client.FetchRequest{
 		Topic: s.topic, MaxBytes: catchUpBytes, ReadCommitted: s.hub.key.isolation == client.ReadCommitted,
@@ -250,7 +249,6 @@ func (s *stream) request(tail []int64) client.FetchRequest {
 			return s.later[s.hub.index(p.Partition)].After(now)
 		})
 	}
-	s.fresh = false
 	rotate(r.Partitions, s.offsets)
 	return r
 }
@@ -263,13 +261,13 @@ func (s *stream) postpone(i int) {
 	s.later[i] = time.Now().Add(lastRetry)
 }
 
-// lost is the error for a place outside the log: of a stream that has read something that is a loss, else a mistake of
-// whoever asked for the place.
+// lost is the error for a place outside the log: of a fresh stream that is a mistake of whoever asked for the place,
+// else a loss.
 func (s *stream) lost(at place, cause error) error {
-	if s.started {
-		return s.hub.lost(s.topic, at, cause)
+	if s.fresh {
+		return outOfRange(s.hub.ctx, s.hub.tails.consumer.client, s.topic, at, cause)
 	}
-	return outOfRange(s.hub.ctx, s.hub.tails.consumer.client, s.topic, at, cause)
+	return s.hub.lost(s.topic, at, cause)
 }
 
 // judge says how to go on after a fetch: a stream that is behind and does not move has patience for a while with a
