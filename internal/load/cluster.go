@@ -13,10 +13,8 @@ import (
 	"time"
 )
 
-// Names of contenders that run on one node, beside three.
-const (
-	one = "own, one node"
-)
+// one names the contender that runs on one node, beside three.
+const one = "own, one node"
 
 // clusterNodes is the size of every cluster measured: three nodes on one machine, clients included.
 const clusterNodes = 3
@@ -98,10 +96,13 @@ func (b *bench) atCluster(sync string) func(context.Context) (*server, error) {
 			} `json:"partitions"`
 		}
 		if err := json.Unmarshal([]byte(text), &topic); err != nil || len(topic.Partitions) != 1 {
+			return s, fmt.Errorf("no partition in %.300s", text)
+		}
+		nodes, leader := append([]*server{s}, s.others...), topic.Partitions[0].Leader
+		if leader < 1 || leader > len(nodes) {
 			return s, fmt.Errorf("no leader in %.300s", text)
 		}
-		nodes := append([]*server{s}, s.others...)
-		s.addr = nodes[topic.Partitions[0].Leader-1].addr
+		s.addr = nodes[leader-1].addr
 		return s, nil
 	}
 }
@@ -193,8 +194,8 @@ func (s *server) takesStreams() error {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(3 * time.Second))
 	request := `{"name":"probe","subjects":["probe"],"storage":"file","num_replicas":3}`
-	_, err = fmt.Fprintf(c, "CONNECT {\"verbose\":false}\r\nSUB reply 1\r\nPUB $JS.API.STREAM.CREATE.probe reply %d\r\n%s\r\nPING\r\n",
-		len(request), request)
+	_, err = fmt.Fprintf(c, "CONNECT {\"verbose\":false}\r\nSUB reply 1\r\n"+
+		"PUB $JS.API.STREAM.CREATE.probe reply %d\r\n%s\r\nPING\r\n", len(request), request)
 	if err != nil {
 		return err
 	}
