@@ -47,7 +47,9 @@ type hashed struct {
 const probeEvery = 70 * time.Millisecond
 
 func newProber(s *sim) *prober {
-	p := &prober{s: s, leaders: map[reign]int32{}, hashes: map[uint64]hashed{}, marks: map[life]int64{}, first: map[life]int64{}}
+	p := &prober{
+		s: s, leaders: map[reign]int32{}, hashes: map[uint64]hashed{}, marks: map[life]int64{}, first: map[life]int64{},
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -147,7 +149,7 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 	}
 }
 
-// forget forgets what was known of partitions that a node has given up: should they come back to it, they are new there.
+// forget forgets what was known of partitions that a node has given up: should they come back to it, they are new.
 func (p *prober) forget(n *seen) {
 	for l := range p.marks {
 		if _, there := n.by[l.partition]; l.node == n.node && !there {

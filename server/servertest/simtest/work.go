@@ -171,8 +171,8 @@ func (s *sim) exempt(topic string) {
 	s.exempted = append(s.exempted, topic)
 }
 
-// use produces to the topic and reads it back. A node that knows nothing of the present yet may give what an earlier life
-// held, so that does not count here.
+// use produces to the topic and reads it back. A node that knows nothing of the present yet may give what an earlier
+// life held, so that does not count here.
 func (a *admin) use() {
 	life := a.life()
 	s := &session{
