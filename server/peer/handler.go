@@ -96,8 +96,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	resp, err := h.o.To.Request(record.WithArena(ctx, arena), req)
 	if err != nil {
-		// Whether something was done is not known, and it says so: 504.
-		h.answer(w, http.StatusGatewayTimeout, "text/plain; charset=utf-8", []byte(err.Error()+"\n"))
+		// Whether something was done is not known unless the error says so: 504.
+		status := http.StatusGatewayTimeout
+		var nothing interface{ NotSent() bool }
+		if errors.As(err, &nothing) && nothing.NotSent() {
+			status = http.StatusServiceUnavailable
+		}
+		h.answer(w, status, "text/plain; charset=utf-8", []byte(err.Error()+"\n"))
 		return
 	}
 	resp.SetVersion(req.GetVersion())
@@ -209,8 +214,8 @@ func deadline(r *http.Request) (context.Context, context.CancelFunc, *refused) {
 // errNoTime is the cause with which a request ends that its sender no longer waits for.
 var errNoTime = errors.New("the time that the asking node gave is over")
 
-// answer writes an answer whole. A sender that has gone, or does not take it in time, needs none. The deadline goes with
-// the answer: what the connection is used for next may be slower, or another handler's.
+// answer writes an answer whole. A sender that has gone, or does not take it in time, needs none. The deadline goes
+// with the answer: what the connection is used for next may be slower, or another handler's.
 func (h *Handler) answer(w http.ResponseWriter, status int, mediaType string, body []byte) {
 	rc := http.NewResponseController(w)
 	limited := rc.SetWriteDeadline(time.Now().Add(bodyTime)) == nil // without one it may take longer
