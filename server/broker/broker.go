@@ -159,11 +159,19 @@ func Keys() []kmsg.Key {
 	}
 }
 
+// notStarted is the error for requests that come before the first image, of the broker with that id.
+type notStarted int32
+
+func (e notStarted) Error() string { return fmt.Sprintf("broker %d has no metadata yet", int32(e)) }
+
+// NotSent says that nothing was done.
+func (notStarted) NotSent() bool { return true }
+
 // Request answers one request.
 func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	v := b.view.Load()
 	if v.image == nil {
-		return nil, fmt.Errorf("broker %d has no metadata yet", b.cfg.NodeID)
+		return nil, notStarted(b.cfg.NodeID)
 	}
 	switch req := r.(type) {
 	case *kmsg.ProduceRequest:

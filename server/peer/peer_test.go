@@ -266,6 +266,22 @@ func TestOutcomeUnknown(t *testing.T) {
 	require.NotErrorIs(t, err, peer.ErrNotSent)
 }
 
+// notYet is the error of a node that did nothing.
+type notYet struct{}
+
+func (notYet) Error() string { return "there is no metadata yet" }
+func (notYet) NotSent() bool { return true }
+
+// A node that says that it did nothing is believed.
+func TestNothingDone(t *testing.T) {
+	o := serve(t, func(context.Context, kmsg.Request) (kmsg.Response, error) {
+		return nil, fmt.Errorf("node 1: %w", notYet{})
+	}, nil)
+	_, err := produceRequest([16]byte{1}, nil).RequestWith(t.Context(), peer.NewClient(o))
+	require.ErrorIs(t, err, peer.ErrNotSent)
+	require.ErrorContains(t, err, "there is no metadata yet")
+}
+
 // A peer that hangs up in the middle of a request has not got it.
 func TestCutWhileSending(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
