@@ -222,14 +222,28 @@ func (c *cluster) leaders(id int, topic string) ([]int, error) {
 	}
 	code, body, err := do(c.http, req)
 	var t struct{ Partitions []struct{ Leader int } }
-	if err != nil || code != http.StatusOK || json.Unmarshal(body, &t) != nil {
-		return nil, fmt.Errorf("describe %s: %d %s %w", topic, code, body, err)
+	if err != nil {
+		return nil, fmt.Errorf("describe %s: %w", topic, err)
+	}
+	if code != http.StatusOK || json.Unmarshal(body, &t) != nil {
+		return nil, fmt.Errorf("describe %s: %d %s", topic, code, body)
 	}
 	var leaders []int
 	for _, p := range t.Partitions {
 		leaders = append(leaders, p.Leader)
 	}
 	return leaders, nil
+}
+
+// awaitTopic waits until a node knows a topic that another one made.
+func (c *cluster) awaitTopic(id int, topic string) {
+	for start := time.Now(); ; pause(context.Background(), 10*time.Millisecond) {
+		_, err := c.leaders(id, topic)
+		if err == nil {
+			return
+		}
+		require.Less(c.t, time.Since(start), 5*time.Second, "node %d: %v", id, err)
+	}
 }
 
 // close ends what still runs and shows the logs if the test failed.

@@ -28,7 +28,7 @@ const (
 	// inside is set for the run of this test that has namespaces of its own.
 	inside = "MILLRACE_FAULTS_INSIDE"
 	// shortTime is what each kind gets when all share a cluster.
-	shortTime = 3 * time.Second
+	shortTime = 2500 * time.Millisecond
 	// sessionTimeout of the brokers. It is shorter than by default, so that a short run sees nodes fenced that are frozen
 	// or cut off.
 	sessionTimeout = 4 * time.Second

@@ -71,6 +71,9 @@ func startLoad(t testing.TB, c *cluster) *load {
 		code, text, err := do(c.http, req)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, code, "%s", text)
+		for id := 1; id <= nodes; id++ {
+			c.awaitTopic(id, topic)
+		}
 	}
 	for p := range int32(partitions) {
 		l.run(fmt.Sprint("sequenced-", p), func(c *client) { c.sequence(p) })

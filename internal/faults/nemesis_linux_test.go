@@ -209,7 +209,9 @@ func (n *nemesis) report() {
 		at := func(q float64) time.Duration { return n.takeovers[int(math.Ceil(q*float64(len(n.takeovers))))-1] }
 		n.t.Logf("acks=all again after kill -9 of the leader: p50 %v, p99 %v, max %v of %d", at(0.5).Round(time.Millisecond),
 			at(0.99).Round(time.Millisecond), at(1).Round(time.Millisecond), len(n.takeovers))
-		require.Less(n.t, at(0.5), 2*time.Second)
+		if len(n.takeovers) >= 10 { // of few, half may be of nodes that led the metadata too
+			require.Less(n.t, at(0.5), 2*time.Second)
+		}
 		require.Less(n.t, at(0.99), sessionTimeout+3*time.Second)
 	}
 	for _, s := range n.silences {

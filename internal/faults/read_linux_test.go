@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -239,20 +240,35 @@ func (l *load) check() {
 		l.t.Errorf("%v", v)
 	}
 	sends := map[history.Outcome]int{}
-	records := 0
+	why, records := map[string]int{}, 0
 	for _, o := range ops {
 		switch {
 		case o.Kind == history.Send:
 			sends[o.Outcome]++
+			if o.Outcome != history.OK {
+				why[o.Outcome.String()+" "+reason(o.Note)]++
+			}
 		case o.Final:
 			records += len(o.Values)
 		}
 	}
 	l.t.Logf("%d requests acknowledged, %d unknown, %d refused; %d records stored; %d events streamed", sends[history.OK],
 		sends[history.Info], sends[history.Fail], records/(2*nodes), l.events.Load())
+	for _, r := range slices.Sorted(maps.Keys(why)) {
+		l.t.Logf("%5d %s", why[r], r)
+	}
 	if l.t.Failed() {
 		l.faults(ops)
 	}
+}
+
+// reason is what a note tells of why a send failed: the name of the problem, or the last words of the error.
+func reason(note string) string {
+	if _, rest, ok := strings.Cut(note, "/v1/errors#"); ok {
+		name, _, _ := strings.Cut(rest, "\"")
+		return name
+	}
+	return note[strings.LastIndex(note, ": ")+1:]
 }
 
 // faults logs what was done, for whoever reads a failure.
@@ -284,23 +300,31 @@ func (l *load) final(from string, p history.Partition, values []string, offsets 
 
 // readBack reads all there is through a node.
 func (l *load) readBack(id int) {
+	var wg sync.WaitGroup
+	everything(func(p history.Partition) { wg.Go(func() { l.readPartition(id, p) }) })
+	wg.Wait()
+}
+
+// readPartition reads a partition through a node until nothing more comes.
+func (l *load) readPartition(id int, p history.Partition) {
 	c := l.client(fmt.Sprint("last reader at node ", id))
 	defer c.http.CloseIdleConnections()
-	everything(func(p history.Partition) {
-		var values []string
-		var offsets []int64
-		for start := time.Now(); ; {
-			c.node = id
-			next := int64(len(values))
-			v, o, err := c.page(context.Background(), p, next, "&max_records=5000&wait=300ms")
-			require.True(l.t, err == nil || time.Since(start) < patience, "%v", err)
-			if err == nil && len(v) == 0 {
-				break
-			}
-			values, offsets = append(values, v...), append(offsets, o...)
+	var values []string
+	var offsets []int64
+	for start := time.Now(); ; {
+		c.node = id
+		next := int64(len(values))
+		v, o, err := c.page(context.Background(), p, next, "&max_records=5000&wait=300ms")
+		switch {
+		case err != nil && time.Since(start) > patience:
+			l.t.Errorf("%s: %v", c.name, err)
+			return
+		case err == nil && len(v) == 0:
+			l.final(c.name, p, values, offsets)
+			return
 		}
-		l.final(c.name, p, values, offsets)
-	})
+		values, offsets = append(values, v...), append(offsets, o...)
+	}
 }
 
 // stopNodes stops all nodes in order, and has their files verified.
