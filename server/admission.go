@@ -17,7 +17,7 @@ import (
 // was agreed on, and so can two that pass for one.
 //
 // A node whose disk is new has to hear from other voters whether the cluster has known it before. If it has, or if the
-// node runs on an older copy of its data directory, it loses its vote, takes what was agreed on, and gets the vote back.
+// node runs on an older copy of its data directory, it loses its vote, takes what was agreed on, and gets it back.
 
 // admit returns when the node may take part in the quorum. missing says that others do not have it among the members.
 func (n *Node) admit(ctx context.Context) (missing bool, err error) {
@@ -30,8 +30,8 @@ func (n *Node) admit(ctx context.Context) (missing bool, err error) {
 	}
 	fresh := n.fresh()
 	if founded := n.founders(); fresh && founded != listVoters(n.cfg.Voters) {
-		return false, fmt.Errorf("the data directory %s was first used with other --voters, %s: go back to those, or empty it",
-			n.cfg.DataDir, founded)
+		return false, fmt.Errorf("the data directory %s was first used with other --voters, %s: go back to those, or "+
+			"empty it", n.cfg.DataDir, founded)
 	}
 	report := n.reporter()
 	for {
@@ -87,8 +87,8 @@ func (n *Node) checkDirectory() error {
 	if !known || alone || len(members) == 0 || slices.ContainsFunc(n.cfg.Voters, isMember) {
 		return nil
 	}
-	return fmt.Errorf("the data directory %s is of cluster %s, and none of the other --voters is a member of that: correct "+
-		"--voters, or give this node an empty --data-dir to join their cluster", n.cfg.DataDir, meta.ClusterID)
+	return fmt.Errorf("the data directory %s is of cluster %s, and none of the other --voters is a member of that: "+
+		"correct --voters, or give this node an empty --data-dir to join their cluster", n.cfg.DataDir, meta.ClusterID)
 }
 
 // founders are the voters that a fresh node has in its log.

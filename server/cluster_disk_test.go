@@ -160,13 +160,13 @@ func TestClusterClocks(t *testing.T) {
 				l.ready(1, 2, 3)
 				l.create("t", `{}`)
 				l.fill(1, "t", 0, 10)
-				time.Sleep(time.Minute)
+				l.pass(time.Minute)
 				l.inSync("t", 3)
 				for _, id := range []int32{1, 2, 3} {
 					require.NotContains(t, l.boxes[id].logs.String(), "broker is fenced")
 				}
 				l.kill(l.leader("t"))
-				time.Sleep(20 * time.Second)
+				l.pass(20 * time.Second)
 				for id, b := range l.boxes {
 					if b.node == nil {
 						l.start(id)

@@ -241,6 +241,9 @@ func (l *lab) ready(ids ...int32) {
 	}
 }
 
+// pass lets time go by.
+func (l *lab) pass(d time.Duration) { time.Sleep(d) }
+
 // until waits until something is so.
 func (l *lab) until(what string, is func() bool) {
 	l.t.Helper()

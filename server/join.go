@@ -161,7 +161,8 @@ func registrationFault(resp *kmsg.BrokerRegistrationResponse) error {
 	return fmt.Errorf("%w", err)
 }
 
-// registration is what the node tells of itself: where it answers, and what its data directory proves of the run before.
+// registration is what the node tells of itself: where it answers, and what its data directory
+// proves of the run before.
 func (n *Node) registration() (*kmsg.BrokerRegistrationRequest, error) {
 	endpoints, err := n.endpoints()
 	if err != nil {

@@ -111,7 +111,8 @@ func (n *Node) ready() error {
 }
 
 // errNoLeader says that this node hears of no leader of the metadata.
-var errNoLeader = errors.New("the metadata quorum has no leader: a majority of its voters must run and reach each other")
+var errNoLeader = errors.New("the metadata quorum has no leader: a majority of its voters must run and reach " +
+	"each other")
 
 // errFenced says that the controller has not heard of this node for too long, or not yet.
 var errFenced = errors.New("the node is fenced: the controller does not hear from it")

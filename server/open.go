@@ -181,9 +181,10 @@ func (n *Node) openCluster() error {
 		Store: partition.NewStore(partition.Config{
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
-		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied, Register: n.registerAgain,
-		Flaws:  n.cfg.Flaws,
-		LogDir: n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
+		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied,
+		Register: n.registerAgain,
+		Flaws:    n.cfg.Flaws,
+		LogDir:   n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
 		Now: n.cfg.Now, Logger: n.log, Registerer: n.registry,
 	})
 	n.router = route.New(route.Config{
