@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"millrace/api/native"
@@ -191,11 +193,18 @@ func memberFault(err error) error {
 		return refuseMember(http.StatusNotFound, "", "%v", err)
 	case errors.Is(err, quorum.ErrRefused):
 		return refuseMember(http.StatusConflict, "", "%v", err)
+	case errors.Is(err, quorum.ErrNotLeader), errors.Is(err, quorum.ErrBusy), errors.Is(err, quorum.ErrClosed):
+		return refuseMember(http.StatusServiceUnavailable, "", "%v", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return refuseMember(http.StatusGatewayTimeout, "", "a majority of the voters did not agree in time: "+
-			"the change may still happen; look at the members before trying again")
+		return unknownMember("a majority of the voters did not agree in time")
 	}
-	return refuseMember(http.StatusServiceUnavailable, "", "%v", err)
+	return unknownMember("%v", err)
+}
+
+// unknownMember is the error of a change that may have been made.
+func unknownMember(format string, args ...any) error {
+	return refuseMember(http.StatusGatewayTimeout, "", "%s: the change may have been made, or still be; look at the members "+
+		"before trying again", fmt.Sprintf(format, args...))
 }
 
 // relay passes a change on to the node at a base URL.
@@ -210,9 +219,16 @@ func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error
 	}
 	n.credential.Set(req.Header)
 	req.Header.Set("Content-Type", "application/json")
+	var connected atomic.Bool
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	}))
 	resp, err := n.peers.transport.RoundTrip(req)
-	if err != nil {
-		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s gave no answer: %v", to, err)
+	switch {
+	case err != nil && !connected.Load():
+		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s cannot be reached: %v", to, err)
+	case err != nil:
+		return 0, unknownMember("%s gave no answer: %v", to, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 300 {
@@ -220,7 +236,7 @@ func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s gave half an answer: %v", to, err)
+		return 0, unknownMember("%s gave half an answer: %v", to, err)
 	}
 	var r memberRefusal
 	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
