@@ -105,7 +105,7 @@ func (s *segment) firstTimestampLocked() (int64, error) {
 
 // writeLocked writes the batch behind the segment's last and makes it visible.
 func (l *Log) writeLocked(s *segment, b record.Batch, c *Config) error {
-	pos, err := l.putLocked(s, b)
+	pos, err := l.putLocked(s, b, File.WriteAt)
 	if err != nil {
 		return err
 	}
@@ -121,8 +121,10 @@ func (l *Log) writeLocked(s *segment, b record.Batch, c *Config) error {
 	return nil
 }
 
-// putLocked writes bytes behind the segment's last, and gives where they begin. Nobody sees them yet.
-func (l *Log) putLocked(s *segment, p []byte) (pos int64, err error) {
+// putLocked writes bytes behind the segment's last, in the given way, and gives where they begin. Nobody sees them yet.
+func (l *Log) putLocked(
+	s *segment, p []byte, write func(f File, p []byte, off int64) (int, error),
+) (pos int64, err error) {
 	pos = s.size.Load()
 	if pos == 0 && s.pinned == nil {
 		l.namesChanged() // the file may be made now
@@ -131,7 +133,7 @@ func (l *Log) putLocked(s *segment, p []byte) (pos int64, err error) {
 	if err != nil {
 		return pos, l.writeFailed(err)
 	}
-	if _, err := f.WriteAt(p, pos); err != nil {
+	if _, err := write(f, p, pos); err != nil {
 		err = fmt.Errorf("write %s: %w", s.fileName(logKind), err)
 		if cut := f.Truncate(pos); cut != nil {
 			return pos, l.fail(errors.Join(err, cut)) // the next batch would not follow the last whole one

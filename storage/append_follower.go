@@ -126,7 +126,7 @@ func (a *followerAppend) write(run []byte, count int) error {
 		return nil
 	}
 	l, s := a.log, a.active
-	pos, err := l.putLocked(s, run)
+	pos, err := l.putLocked(s, run, writeUncached)
 	if err != nil {
 		return err
 	}
@@ -150,6 +150,33 @@ func (a *followerAppend) write(run []byte, count int) error {
 		return l.saveTailsLocked(s)
 	}
 	return nil
+}
+
+// uncachedBytes is the size from which a write is worth keeping out of the page cache. Smaller ones share pages that
+// would have to be read again.
+const uncachedBytes = 256 << 10
+
+// uncachedWriter is a File that can write without leaving the data in the page cache. Nobody reads what a follower
+// writes, as a rule, and pages that are new to the machine cost more than the write itself.
+type uncachedWriter interface {
+	WriteUncachedAt(p []byte, off int64) (int, error)
+}
+
+// writeUncached writes a large run past the page cache where the file can do that, but for its last page, which the
+// next write goes on in.
+func writeUncached(f File, p []byte, off int64) (int, error) {
+	const page = 4 << 10
+	u, ok := f.(uncachedWriter)
+	if !ok || len(p) < uncachedBytes {
+		return f.WriteAt(p, off)
+	}
+	whole := int((off+int64(len(p)))&^(page-1) - off)
+	n, err := u.WriteUncachedAt(p[:whole], off)
+	if err != nil || whole == len(p) {
+		return n, err
+	}
+	m, err := f.WriteAt(p[whole:], off+int64(whole))
+	return n + m, err
 }
 
 // eachBatch calls f with the batches of a checked run.

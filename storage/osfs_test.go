@@ -197,3 +197,29 @@ func checkSegment(t *testing.T, read func(string) ([]byte, error), name string) 
 	}
 	require.Equal(t, greatest, lastTime, "the last entry is the greatest timestamp")
 }
+
+// Runs large enough to bypass the page cache are in the file like all others: small and large ones follow each other, none
+// ends with a page.
+func TestFollowersLargeWrites(t *testing.T) {
+	fsys, err := storage.OSFS(t.TempDir())
+	require.NoError(t, err)
+	c := storage.DefaultConfig()
+	d, l := newLog(t, fsys, c)
+	var all []record.Batch
+	offset := int64(0)
+	for _, sizes := range [][]int{{100}, {300 << 10, 77}, {13}, {1 << 20, 1 << 20}, {400 << 10}, {5}} {
+		var run []record.Batch
+		for _, n := range sizes {
+			b := makeBatch(offset, 0, 1000, 1, n)
+			run, offset = append(run, b), b.NextOffset()
+		}
+		_, err := l.AppendFollower(join(run))
+		require.NoError(t, err)
+		all = append(all, run...)
+	}
+	require.Equal(t, all, readAll(t, l))
+	require.NoError(t, l.Close())
+	require.NoError(t, d.Close())
+	_, l = reopen(t, fsys, c)
+	require.Equal(t, all, readAll(t, l))
+}
