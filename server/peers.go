@@ -141,9 +141,6 @@ func (p *peers) probe(ctx context.Context, b *metadata.Broker) error {
 // close gives up all connections that no request uses.
 func (p *peers) close() { p.transport.CloseIdleConnections() }
 
-// refused reports whether nobody listens where a connection was to go.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-
 // memberAddresses lists what is known of the quorum's members: what was agreed on, else the founding voters.
 func (n *Node) memberAddresses() []quorum.Voter {
 	members, err := n.quorum.Members()
