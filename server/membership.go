@@ -62,9 +62,25 @@ func (n *Node) members() ([]native.Member, error) {
 	}
 	out := make([]native.Member, len(members))
 	for i, m := range members {
-		out[i] = native.Member{ID: m.ID, URL: m.Address, Voter: m.Voter, Leader: m.Leader}
+		out[i] = native.Member{
+			ID: m.ID, URL: m.Address, Voter: m.Voter, Leader: m.Leader, LastContact: n.lastContact(m.ID),
+		}
 	}
 	return out, nil
+}
+
+// lastContact is when a member and the leader heard of each other last, zero where that is not known: the leader knows
+// it of those whose brokers say that they live, any node of itself.
+func (n *Node) lastContact(id int32) time.Time {
+	at, known := n.controller.Contact(id)
+	if id == n.cfg.NodeID {
+		at = n.quorum.LastContact()
+		known = !at.IsZero()
+	}
+	if !known {
+		return time.Time{}
+	}
+	return n.cfg.Now().Add(-time.Since(at))
 }
 
 // changeMembers makes a change here, or where the leader is. It gives the status that says what was done.

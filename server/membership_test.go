@@ -2,9 +2,12 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,4 +37,32 @@ func TestMemberFaults(t *testing.T) {
 		require.ErrorAs(t, server.MemberFault(c.err), &m)
 		require.Equal(t, c.status, m.Status, "%v", c.err)
 	}
+}
+
+// The leader tells when it heard of the others, every node when it heard of the leader.
+func TestMembersTellTheLastContact(t *testing.T) {
+	running(t, func(l *lab) {
+		l.pass(10 * time.Second) // a few heartbeats
+		heard := 0
+		for id := range l.boxes {
+			status, text := l.do(id, http.MethodGet, "/v1/cluster/members", "")
+			require.Equal(t, http.StatusOK, status, text)
+			var list struct {
+				Items []struct {
+					ID   int32      `json:"id"`
+					Last *time.Time `json:"last_contact"`
+				} `json:"items"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(text), &list))
+			for _, m := range list.Items {
+				if m.Last == nil {
+					require.NotEqual(t, id, m.ID, "a node knows of itself")
+					continue
+				}
+				heard++
+				require.WithinDuration(t, time.Now(), *m.Last, 3*time.Second)
+			}
+		}
+		require.Equal(t, 5, heard, "the leader of all three, the others of themselves")
+	})
 }
