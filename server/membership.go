@@ -219,8 +219,8 @@ func memberFault(err error) error {
 
 // unknownMember is the error of a change that may have been made.
 func unknownMember(format string, args ...any) error {
-	return refuseMember(http.StatusGatewayTimeout, "", "%s: the change may have been made, or still be; look at the members "+
-		"before trying again", fmt.Sprintf(format, args...))
+	return refuseMember(http.StatusGatewayTimeout, "", "%s: the change may have been made, or still be; look at the "+
+		"members before trying again", fmt.Sprintf(format, args...))
 }
 
 // relay passes a change on to the node at a base URL.
