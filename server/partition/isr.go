@@ -97,7 +97,7 @@ func (l *Leader) CheckLag(now time.Time) {
 	l.advance()
 	l.mu.Lock()
 	wants := !l.ended() && l.change.flight == nil && len(l.wantedLocked(now)) > 0
-	if wants && l.store.env.Flaws.StaleLeader {
+	if wants && l.store.env.Flaws.StaleLeader && !l.role.Load().Recovering {
 		l.shrinkAloneLocked(now)
 		l.mu.Unlock()
 		l.advance()
@@ -115,6 +115,15 @@ func (l *Leader) shrinkAloneLocked(now time.Time) {
 	role := *l.role.Load()
 	role.ISR = slices.DeleteFunc(slices.Clone(role.ISR), func(id int32) bool { return l.lagsLocked(id, now) })
 	l.role.Store(&role)
+}
+
+// restoreLocked ends what the flaw StaleLeader did, once the controller has said which replicas are in sync.
+func (l *Leader) restoreLocked(isr []int32) {
+	if l.store.env.Flaws.StaleLeader {
+		role := *l.role.Load()
+		role.ISR = isr
+		l.role.Store(&role)
+	}
 }
 
 // wantedLocked is the set of in-sync replicas that should be, nil when it is the one that is and the leader has
@@ -219,6 +228,7 @@ func (l *Leader) proposedLocked(p IsrProposal, code int16, state *Role) (wants b
 			next.Replicas = l.role.Load().Replicas
 		}
 		l.adoptLocked(next)
+		l.restoreLocked(next.ISR)
 	}
 	if l.ended() || l.gone != nil || !current {
 		return false

@@ -21,7 +21,7 @@ func allKinds() []faultKind {
 	return []faultKind{
 		{"kill", 6, (*sim).killOne}, {"kill-all", 1, (*sim).killAll},
 		{"power", 6, (*sim).powerOne}, {"power-all", 3, (*sim).powerAll},
-		{"pause", 4, (*sim).pauseOne}, {"isolate", 4, (*sim).isolate}, {"one-way", 4, (*sim).oneWay},
+		{"pause", 4, (*sim).pauseOne}, {"isolate", 5, (*sim).isolate}, {"one-way", 4, (*sim).oneWay},
 		{"bridge", 2, (*sim).bridge}, {"swizzle", 2, (*sim).swizzle}, {"slow-network", 2, (*sim).slowNetwork},
 		{"slow-disk", 2, (*sim).slowDisk}, {"stall", 2, (*sim).stallSync}, {"full", 2, (*sim).fullDisk},
 		{"eio", 2, (*sim).failDisk}, {"clock", 1, (*sim).jumpClock}, {"restart", 3, (*sim).restartOne},
@@ -178,7 +178,7 @@ func (s *sim) cutLater(length time.Duration, ways ...way) {
 
 func (s *sim) isolate(length time.Duration) {
 	m := s.target()
-	if s.rng.IntN(2) == 0 {
+	if s.rng.IntN(3) == 0 {
 		s.note("cut %s off from nodes and clients for %v", m.name, length)
 		s.cutLater(length, s.around(m)...)
 		return

@@ -76,13 +76,7 @@ func newPlan(seed uint64) *plan {
 	if r.IntN(2) == 0 {
 		p.broker["leader.imbalance.check.interval.seconds"] = "5"
 	}
-	for range 1 + r.IntN(2) {
-		s := shape{partitions: 1 + r.IntN(3), minISR: pick(r, 2, 2, 2, 1)}
-		if s.minISR == 1 && r.IntN(2) == 0 {
-			s.unclean = true
-		}
-		p.shapes = append(p.shapes, s)
-	}
+	p.shapes = drawShapes(r)
 	p.kinds = drawKinds(r)
 	return p
 }
@@ -120,6 +114,15 @@ func (p *plan) String() string {
 		b.WriteString(" " + k.name)
 	}
 	return b.String()
+}
+
+// drawShapes draws topics: one that wants two replicas for every record, and mostly one that is content with one.
+func drawShapes(r *rand.Rand) []shape {
+	shapes := []shape{{partitions: 1 + r.IntN(3), minISR: 2}}
+	if r.IntN(4) > 0 {
+		shapes = append(shapes, shape{partitions: 1 + r.IntN(2), minISR: 1, unclean: r.IntN(4) == 0})
+	}
+	return shapes
 }
 
 // drawKinds draws which faults a run knows: sometimes all, more often a few, so that each meets each.
