@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -44,11 +45,34 @@ func (c *Config) checkCluster() (errs []error) {
 			add("voters: node %d: %w", v.ID, err)
 		}
 	}
+	if c.Listener == nil && c.voter(c.NodeID) == "" && unspecified(c.address(textAddr(c.Listen))) {
+		add("advertised.listeners: node %d is not among the voters and listens on all addresses (%s): say under which URL "+
+			"other nodes reach it, for example --set advertised.listeners=http://node%d.example:8082", c.NodeID, c.Listen, c.NodeID)
+	}
 	if len(c.ClusterSecret) == 0 && !c.loopback() {
 		add("voters: other machines can reach %s, and without a secret anybody could pose as a node of the cluster: "+
 			"give every node the same --cluster-secret-file (for example: head -c 32 /dev/urandom | base64 > secret)", c.Listen)
 	}
 	return errs
+}
+
+// textAddr is an address that nothing listens on yet.
+type textAddr string
+
+// Network implements net.Addr.
+func (textAddr) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a textAddr) String() string { return string(a) }
+
+// unspecified reports whether a base URL names no machine: 0.0.0.0, [::], or no host at all.
+func unspecified(base string) bool {
+	u, err := url.Parse(base)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "" || err == nil && a.IsUnspecified()
 }
 
 // loopbackSecret stands for the secret of a cluster that only programs on this machine can reach and that was given

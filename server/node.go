@@ -114,6 +114,25 @@ func (n *Node) ready() error {
 var errNoLeader = errors.New("the metadata quorum has no leader: a majority of its voters must run and reach " +
 	"each other")
 
+// AwaitBrokers waits until the node knows of so many brokers in service.
+func (n *Node) AwaitBrokers(ctx context.Context, count int) error {
+	for {
+		index, _ := n.machine.Settled()
+		active := 0
+		for _, b := range n.machine.Image().Brokers() {
+			if !b.Fenced {
+				active++
+			}
+		}
+		if active >= count {
+			return nil
+		}
+		if err := n.awaitApplied(ctx, index+1); err != nil {
+			return fmt.Errorf("%d of %d brokers are in service: %w", active, count, err)
+		}
+	}
+}
+
 // errFenced says that the controller has not heard of this node for too long, or not yet.
 var errFenced = errors.New("the node is fenced: the controller does not hear from it")
 

@@ -198,8 +198,8 @@ func checkSegment(t *testing.T, read func(string) ([]byte, error), name string) 
 	require.Equal(t, greatest, lastTime, "the last entry is the greatest timestamp")
 }
 
-// Runs large enough to bypass the page cache are in the file like all others: small and large ones follow each other, none
-// ends with a page.
+// Runs large enough to bypass the page cache are in the file like all others: small and large ones follow each other,
+// none ends with a page.
 func TestFollowersLargeWrites(t *testing.T) {
 	fsys, err := storage.OSFS(t.TempDir())
 	require.NoError(t, err)

@@ -122,14 +122,20 @@ func devConfigs(s settings, port int, logger *slog.Logger, fatal func(error)) []
 
 func devAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// awaitNodes waits until all nodes have joined their cluster.
+// awaitNodes waits until all nodes have joined their cluster and know each other.
 func awaitNodes(ctx context.Context, nodes []*server.Node, fatal <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, devReady)
 	defer cancel()
 	for _, n := range nodes {
 		ready := make(chan error, 1)
 		var wg sync.WaitGroup
-		wg.Go(func() { ready <- n.AwaitReady(ctx) })
+		wg.Go(func() {
+			err := n.AwaitReady(ctx)
+			if err == nil {
+				err = n.AwaitBrokers(ctx, devNodes)
+			}
+			ready <- err
+		})
 		select {
 		case err := <-ready:
 			if err != nil {
