@@ -7,7 +7,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # The packages whose concurrency matters most; `make race` takes them all.
 CORE = ./record/... ./storage/... ./server/... ./client/... ./api/...
 
-.PHONY: run build test test-clients race race-core generate notice lint lint-spec fuzz bench load faults clean
+.PHONY: run build test test-clients race race-core sim generate notice lint lint-spec fuzz bench load faults clean
 
 run: build
 	./bin/millrace serve
@@ -28,6 +28,12 @@ race:
 
 race-core:
 	go test -race -short -timeout 10m $(CORE)
+
+# Simulated schedules of a whole cluster: `make sim SEEDS=20000` is a night's run. Prints how to run a failure again.
+SEEDS ?= 1000
+SEED0 ?= 1
+sim:
+	SEEDS=$(SEEDS) SEED0=$(SEED0) .ci/sim
 
 generate:
 	go generate ./...
