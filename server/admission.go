@@ -91,7 +91,7 @@ func (n *Node) checkDirectory() error {
 		"correct --voters, or give this node an empty --data-dir to join their cluster", n.cfg.DataDir, meta.ClusterID)
 }
 
-// founders are the voters that a fresh node has in its log.
+// founders are the members that the log names; of a fresh node, who is to found the cluster.
 func (n *Node) founders() string {
 	var voters []quorum.Voter
 	for _, m := range n.memberships() {

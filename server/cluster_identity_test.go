@@ -225,6 +225,20 @@ func TestClusterCopiedDirectory(t *testing.T) {
 	})
 }
 
+// A node of several that is started without the others does not become a cluster of its own.
+func TestClusterStartedAlone(t *testing.T) {
+	running(t, func(l *lab) {
+		l.stop(3)
+		l.boxes[3].change = func(c *server.Config) { c.Voters, c.ClusterSecret = nil, nil; c.Insecure = true }
+		err := l.boxes[3].open()
+		require.ErrorContains(t, err, "is of a cluster of 3 nodes, 1=http://n1:8082,2=http://n2:8082,3=http://n3:8082")
+		require.ErrorContains(t, err, "give --voters and --cluster-secret-file")
+		l.boxes[3].change = nil
+		l.start(3)
+		l.ready(3)
+	})
+}
+
 // A voter that comes back with an empty disk has forgotten how it voted and what it agreed to. It gets its vote back
 // when it has caught up, and until then the quorum does without it.
 func TestClusterWiped(t *testing.T) {

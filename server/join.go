@@ -25,6 +25,10 @@ const (
 	rivalPatience = 2
 )
 
+// ErrNotJoined means that a node of several cannot join its cluster, mostly for a mistake in its settings. It may be
+// closed in order.
+var ErrNotJoined = errors.New("the node cannot join its cluster")
+
 // start lets the node join its cluster. A cluster of one is waited for. Of several nodes each must answer before the
 // others can start, so there the rest happens in the background, and AwaitReady tells when it is done.
 func (n *Node) start() error {
@@ -34,11 +38,13 @@ func (n *Node) start() error {
 		defer cancel()
 		return n.join(ctx)
 	}
+	n.log.Info("joining the cluster", "node", n.cfg.NodeID, "url", n.cfg.address(n.Addr()),
+		"voters", listVoters(n.cfg.Voters))
 	n.joining.Go(func() {
 		if err := n.join(n.life); err != nil && n.life.Err() == nil {
 			n.log.Error("the node cannot join its cluster", "err", err)
 			n.setWaiting(err)
-			n.fatal(err)
+			n.fatal(fmt.Errorf("%w: %w", ErrNotJoined, err))
 		}
 	})
 	n.joining.Go(n.watchVoters)

@@ -66,7 +66,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	n.run, n.admitted, n.joined = randomID(n.fork()).String(), make(chan struct{}), make(chan struct{})
 	// The port is bound before the disk is touched, so that a second node on the same port fails at once and leaves
 	// no trace. It answers before the node has joined its cluster, because other nodes need it to join theirs.
-	_ = step(n.listen, func() error { return n.listener.Close() }) &&
+	_ = step(n.listen, n.unlisten) &&
 		step(n.openDir, func() error { return n.dir.Close() }) &&
 		step(n.openQuorum, n.closeQuorum) &&
 		step(n.openCluster, n.closeCluster) &&
@@ -96,6 +96,14 @@ func (n *Node) listen() error {
 	n.listener = newCappedListener(l, limit)
 	if host, _, err := net.SplitHostPort(l.Addr().String()); err == nil && !isLoopback(host) {
 		n.log.Warn("other machines can reach this node, and there is neither TLS nor a login", "address", l.Addr().String())
+	}
+	return nil
+}
+
+// unlisten gives the port up again. Serving that has ended has done so.
+func (n *Node) unlisten() error {
+	if err := n.listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
 	}
 	return nil
 }
@@ -162,6 +170,10 @@ func (n *Node) openQuorum() (err error) {
 	n.quorum, err = quorum.Open(ctx, c)
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
+	}
+	if members := n.memberships(); !n.cfg.clustered() && len(members) > 1 {
+		return errors.Join(n.closeQuorum(), fmt.Errorf("the data directory %s is of a cluster of %d nodes, %s: give --voters "+
+			"and --cluster-secret-file, as its other nodes have them", n.cfg.DataDir, len(members), n.founders()))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -113,6 +114,9 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 		logger.Info("stopped")
 		return nil
 	case err := <-fatal:
+		if errors.Is(err, server.ErrNotJoined) {
+			return errors.Join(fmt.Errorf("start: %w", err), node.Close())
+		}
 		return fmt.Errorf("the node cannot go on, and was left as after a crash: %w", err)
 	}
 }
