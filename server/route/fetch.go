@@ -68,7 +68,6 @@ type fetching struct {
 	start  time.Time
 	until  time.Time       // of waiting for records
 	share  int32           // of MaxBytes, for each node; 0 before the first calls
-	calls  int             // under way
 	done   chan *fetchCall // has room for all that can be under way
 	wg     sync.WaitGroup
 
@@ -117,7 +116,6 @@ func (f *fetching) run() {
 		timer.Reset(max(f.next(now).Sub(now), 0))
 		select {
 		case c := <-f.done:
-			f.calls--
 			f.take(c)
 		case <-changed:
 			changed = f.router.changed()
@@ -256,7 +254,6 @@ func (f *fetching) call(g group[fetched], wait time.Duration, minBytes int) {
 		f.states[s.index].busy = true
 	}
 	c := &fetchCall{group: g}
-	f.calls++
 	if to == nil {
 		c.err = unreachable(g.node)
 		f.done <- c
