@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 // the time for that is over the node's own controller answers: it says that it is not the one.
 //
 // An answer of another node is passed on once this node has applied what it tells of, so that whoever asked finds it in
-// the next answer from here too.
+// the next answer from here too. After applyLimit it is passed on all the same, but for AlterPartition: a leader that took
+// a smaller ISR while it still goes by an older min.insync.replicas could acknowledge what the next leader lacks.
 func toController(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
 	end := within(ctx, time.Now().Add(budget))
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -23,10 +25,10 @@ func toController(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Respon
 		resp, err := r.askController(ctx, id, req)
 		switch {
 		case err == nil && !refusedByController(resp):
-			if id != r.cfg.NodeID {
-				r.awaitApplied(ctx, resp)
+			if id == r.cfg.NodeID || r.awaitApplied(ctx, resp) || req.Key() != kmsg.AlterPartition.Int16() {
+				return resp, nil
 			}
-			return resp, nil
+			return nil, errNotShown
 		case ctx.Err() != nil:
 			return resp, err
 		case err != nil && !notSent(err) && (id == r.cfg.NodeID || !askedTwice(req)):
@@ -124,25 +126,31 @@ func all[T any](items []T, is func(*T) bool) bool {
 	return len(items) > 0
 }
 
+// errNotShown keeps an answer back that this node's metadata does not show yet.
+var errNotShown = errors.New("the controller made the change, and this node has not heard of it yet")
+
 // awaitApplied waits until this node has applied the change that an answer of the controller speaks of. It gives up
-// after a while: the answer is true all the same.
-func (r *Router) awaitApplied(ctx context.Context, resp kmsg.Response) {
+// after a while, and reports whether it did not have to.
+func (r *Router) awaitApplied(ctx context.Context, resp kmsg.Response) bool {
 	tags := tagsOf(resp)
 	if tags == nil {
-		return
+		return true
 	}
 	index, ok := ktag.AppliedIndex(tags)
 	if !ok || index <= 0 {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyLimit)
 	defer cancel()
 	if r.cfg.AwaitApplied != nil {
-		_ = r.cfg.AwaitApplied(ctx, uint64(index))
-		return
+		return r.cfg.AwaitApplied(ctx, uint64(index)) == nil
 	}
-	for r.cfg.Image().Index < uint64(index) && sleep(ctx, firstPause) {
+	for r.cfg.Image().Index < uint64(index) {
+		if !sleep(ctx, firstPause) {
+			return false
+		}
 	}
+	return true
 }
 
 // tagsOf is where an answer of the controller has room for what Kafka has no field for.

@@ -541,6 +541,26 @@ func TestAnswersOfTheControllerAreShown(t *testing.T) {
 	})
 }
 
+// A leader is told of its new ISR only when its node goes by the settings that the ISR was made by.
+func TestAnswersToLeadersAreShownOrKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newMoving(t)
+		c.mu.Lock()
+		c.leader = 2
+		c.mu.Unlock()
+		c.nodes[2] = func(context.Context, kmsg.Request) (kmsg.Response, error) {
+			resp := kmsg.NewPtrAlterPartitionResponse()
+			ktag.SetAppliedIndex(&resp.UnknownTags, 9)
+			return resp, nil
+		}
+		_, err := kmsg.NewPtrAlterPartitionRequest().RequestWith(t.Context(), c.router)
+		require.ErrorContains(t, err, "has not heard of it yet")
+		close(c.shown)
+		_, err = kmsg.NewPtrAlterPartitionRequest().RequestWith(t.Context(), c.router)
+		require.NoError(t, err)
+	})
+}
+
 func TestLogDirsOfOneBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newMoving(t)
