@@ -39,6 +39,12 @@ func (n *Node) admit(ctx context.Context) (missing bool, err error) {
 		if err := n.checkCluster(answers, fresh); err != nil {
 			return false, err
 		}
+		if fresh && n.wasRemoved(answers) {
+			if err := n.askIn(ctx); err != nil {
+				return false, err
+			}
+			continue
+		}
 		if why := n.forgotten(answers); why != nil {
 			return false, n.readmit(ctx, why)
 		}
@@ -61,6 +67,22 @@ func (n *Node) admit(ctx context.Context) (missing bool, err error) {
 // isFound reports whether another node finds this one where it looks for it.
 func (n *Node) isFound(answers []answer) bool {
 	return slices.ContainsFunc(answers, func(a answer) bool { return a.err == nil && a.who.Asker.Run == n.run })
+}
+
+// wasRemoved reports whether the cluster of the same voters lacks this one.
+func (n *Node) wasRemoved(answers []answer) bool {
+	return slices.ContainsFunc(answers, func(a answer) bool {
+		return a.err == nil && a.who.Joined && a.who.Voters == listVoters(n.cfg.Voters) &&
+			!n.counts(a) && len(a.who.Members) > 1
+	})
+}
+
+// askIn asks for a place in the quorum, which comes without a vote to a node that had none.
+func (n *Node) askIn(ctx context.Context) error {
+	_, err := n.askMembers(ctx, memberChange{
+		Op: "add", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()), Run: n.run,
+	}, errors.New("the node asks to be taken into the metadata quorum"))
+	return err
 }
 
 // missing reports whether somebody of the cluster does not have this node among its members.
@@ -153,7 +175,7 @@ func (n *Node) checkCluster(answers []answer, fresh bool) error {
 			return nil
 		case own != "":
 			foreign = &answers[i]
-		case !n.counts(a):
+		case a.who.Voters != listVoters(n.cfg.Voters):
 			without = &answers[i]
 			others++
 		}

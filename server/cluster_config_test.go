@@ -68,7 +68,8 @@ func TestParseVoters(t *testing.T) {
 	voters, err := server.ParseVoters(" 1=http://h1:8082/ , 2=http://h2:8082,")
 	require.NoError(t, err)
 	require.Equal(t, []quorum.Voter{{ID: 1, Address: "http://h1:8082"}, {ID: 2, Address: "http://h2:8082"}}, voters)
-	for _, text := range []string{"http://h1:8082", "x=http://h1:8082", "1=h1:8082", "1=http://", "9999999999=http://h:1"} {
+	for _, text := range []string{"http://h1:8082", "x=http://h1:8082", "1=h1:8082", "1=http://",
+		"9999999999=http://h:1"} {
 		_, err := server.ParseVoters(text)
 		require.ErrorContains(t, err, "http://node1.example:8082", text)
 	}

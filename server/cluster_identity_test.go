@@ -352,21 +352,28 @@ func TestClusterNonvoters(t *testing.T) {
 	})
 }
 
-// A voter that was taken out and started again comes back without a vote.
+// A voter that was taken out and started again comes back without a vote, with its disk or a new one.
 func TestClusterRemovedVoter(t *testing.T) {
-	running(t, func(l *lab) {
-		l.fill(1, "t", 0, 10)
-		status, text := l.do(1, http.MethodDelete, "/v1/cluster/members/3", "")
-		require.Less(t, status, 300, text)
-		l.stop(3)
-		l.start(3)
-		l.ready(3)
-		voters, rest := l.members(1)
-		require.Equal(t, []int32{1, 2}, voters)
-		require.Equal(t, []int32{3}, rest)
-		l.inSync("t", 3)
-		l.holds("t", 10, 1, 2, 3)
-	})
+	for _, wiped := range []bool{false, true} {
+		t.Run(fmt.Sprint("wiped ", wiped), func(t *testing.T) {
+			running(t, func(l *lab) {
+				l.fill(1, "t", 0, 10)
+				status, text := l.do(1, http.MethodDelete, "/v1/cluster/members/3", "")
+				require.Less(t, status, 300, text)
+				l.stop(3)
+				if wiped {
+					l.boxes[3].disk = storagetest.New()
+				}
+				l.start(3)
+				l.ready(3)
+				voters, rest := l.members(1)
+				require.Equal(t, []int32{1, 2}, voters)
+				require.Equal(t, []int32{3}, rest)
+				l.inSync("t", 3)
+				l.holds("t", 10, 1, 2, 3)
+			})
+		})
+	}
 }
 
 // Everything goes on when all nodes were without power at once.

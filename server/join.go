@@ -121,9 +121,7 @@ func (n *Node) enterQuorum(ctx context.Context) error {
 			return nil
 		}
 	}
-	_, err = n.askMembers(ctx, memberChange{Op: "add", ID: n.cfg.NodeID, Address: own, Run: n.run},
-		errors.New("the node asks to be taken into the metadata quorum"))
-	return err
+	return n.askIn(ctx)
 }
 
 // registerBroker makes the node known to the cluster under its address, and gives its broker epoch. It asks again

@@ -256,7 +256,8 @@ func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error
 	}
 	var r memberRefusal
 	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
-		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s", to, resp.Status, bytes.TrimSpace(text))
+		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s",
+			to, resp.Status, bytes.TrimSpace(text))
 	}
 	return 0, &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
 }

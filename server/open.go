@@ -172,8 +172,8 @@ func (n *Node) openQuorum() (err error) {
 		return fmt.Errorf("metadata: %w", err)
 	}
 	if members := n.memberships(); !n.cfg.clustered() && len(members) > 1 {
-		return errors.Join(n.closeQuorum(), fmt.Errorf("the data directory %s is of a cluster of %d nodes, %s: give --voters "+
-			"and --cluster-secret-file, as its other nodes have them", n.cfg.DataDir, len(members), n.founders()))
+		return errors.Join(n.closeQuorum(), fmt.Errorf("the data directory %s is of a cluster of %d nodes, %s: give "+
+			"--voters and --cluster-secret-file, as its other nodes have them", n.cfg.DataDir, len(members), n.founders()))
 	}
 	return nil
 }
