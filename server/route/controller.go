@@ -16,8 +16,8 @@ import (
 // the time for that is over the node's own controller answers: it says that it is not the one.
 //
 // An answer of another node is passed on once this node has applied what it tells of, so that whoever asked finds it in
-// the next answer from here too. After applyLimit it is passed on all the same, but for AlterPartition: a leader that took
-// a smaller ISR while it still goes by an older min.insync.replicas could acknowledge what the next leader lacks.
+// the next answer from here too. After applyLimit it is passed on all the same, but for AlterPartition: a leader with a
+// smaller ISR that still goes by an older min.insync.replicas could acknowledge what the next leader lacks.
 func toController(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
 	end := within(ctx, time.Now().Add(budget))
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
