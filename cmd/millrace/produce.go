@@ -31,8 +31,9 @@ type produceFlags struct {
 	retryFor                        time.Duration
 }
 
-// maxBatchBytes keeps a request well below the server's limit on bodies.
-const maxBatchBytes = 1 << 20
+// maxBatchBytes keeps what a request holds within one record batch of the default max.message.bytes, which it has to
+// fit in because the producer is named. A longer record goes alone: a topic may allow it.
+const maxBatchBytes = 1<<20 - 4096
 
 // linger is how long a batch waits for more input once it has a record. Typed lines go out at once to the eye.
 const linger = 5 * time.Millisecond
@@ -175,6 +176,7 @@ type producer struct {
 	retryFor     time.Duration
 	progress     *progress
 
+	held       *line // did not fit in the batch before
 	seq        int64
 	start      time.Time
 	reached    bool // the node has answered at least once
@@ -237,11 +239,19 @@ func (p *producer) run(ctx context.Context, lines <-chan line) error {
 // fill takes records until the batch is full, the input pauses or ends.
 func (p *producer) fill(ctx context.Context, lines <-chan line) (body []byte, n int, end error) {
 	var pause <-chan time.Time
+	if p.held != nil {
+		body, n, p.taken, p.held = append(p.held.record, '\n'), 1, p.held.end, nil
+		pause = time.After(linger)
+	}
 	for n < p.batchRecords && len(body) < maxBatchBytes {
 		select {
 		case l := <-lines:
 			if l.err != nil {
 				return body, n, l.err
+			}
+			if n > 0 && len(body)+len(l.record) >= maxBatchBytes {
+				p.held = &l
+				return body, n, nil
 			}
 			body = append(append(body, l.record...), '\n')
 			p.taken = l.end

@@ -85,6 +85,27 @@ func TestProduceRetries(t *testing.T) {
 	}
 }
 
+// A batch is not longer than a topic allows by default, but for a single record that is.
+func TestProduceBatches(t *testing.T) {
+	small, large := strings.Repeat("s", 10_000)+"\n", strings.Repeat("l", maxBatchBytes+1)+"\n"
+	url, requests := answering(t, answer(200, oneStored))
+	_, stderr, code := command(t, strings.Repeat(small, 250)+large+small+strings.Repeat("s\n", 3), "produce", "t", "--url", url)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stderr, "stored 255 records")
+	whole := 0
+	for _, r := range requests() {
+		if strings.Contains(r, "lllll") {
+			require.Equal(t, 1, strings.Count(r, "value"), "the large record goes alone")
+			continue
+		}
+		require.Less(t, len(r), 1_048_588)
+		if len(r) > maxBatchBytes-20_000 {
+			whole++
+		}
+	}
+	require.Positive(t, whole, "batches are filled")
+}
+
 // How a produce that cannot be finished ends depends on what is known of its last batch.
 func TestProduceGivesUp(t *testing.T) {
 	for _, c := range []struct {
