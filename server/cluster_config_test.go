@@ -46,6 +46,9 @@ func TestClusterConfigMistakes(t *testing.T) {
 		"no host": {func(c *server.Config) { c.Voters[2].Address = "http://:8082" }, []string{"base URL of a node"}},
 		"a secret alone": {func(c *server.Config) { c.Voters, c.ClusterSecret = nil, []byte(labSecret) },
 			[]string{"cluster-secret-file", "give --voters as well"}},
+		"an address that names no machine": {func(c *server.Config) {
+			c.NodeID, c.Listen, c.Insecure, c.ClusterSecret = 4, "0.0.0.0:0", true, []byte(labSecret)
+		}, []string{"listens on all addresses", "--set advertised.listeners=http://node4.example:8082"}},
 		"no secret where others can reach it": {func(c *server.Config) { c.Listen, c.Insecure = "0.0.0.0:0", true },
 			[]string{"without a secret anybody could pose as a node", "--cluster-secret-file", "head -c 32 /dev/urandom"}},
 	}

@@ -46,8 +46,9 @@ func (c *Config) checkCluster() (errs []error) {
 		}
 	}
 	if c.Listener == nil && c.voter(c.NodeID) == "" && unspecified(c.address(textAddr(c.Listen))) {
-		add("advertised.listeners: node %d is not among the voters and listens on all addresses (%s): say under which URL "+
-			"other nodes reach it, for example --set advertised.listeners=http://node%d.example:8082", c.NodeID, c.Listen, c.NodeID)
+		add("advertised.listeners: node %d is not among the voters and listens on all addresses (%s): say under which "+
+			"URL other nodes reach it, for example --set advertised.listeners=http://node%d.example:8082",
+			c.NodeID, c.Listen, c.NodeID)
 	}
 	if len(c.ClusterSecret) == 0 && !c.loopback() {
 		add("voters: other machines can reach %s, and without a secret anybody could pose as a node of the cluster: "+
