@@ -150,7 +150,7 @@ func (c *check) sendOrder() *Violation {
 	}
 	last := map[producer]*state{}
 	for _, o := range c.ops {
-		if o.Kind != Send || c.sends[o.Values[0]][0] != o || o.Acks == 0 && !o.Idempotent || o.Doubled {
+		if o.Kind != Send || c.sends[o.Values[0]][0] != o || (o.Acks == 0 || o.Doubled) && !o.Idempotent {
 			continue
 		}
 		p := producer{o.Session, o.Partition}

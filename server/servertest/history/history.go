@@ -71,7 +71,7 @@ type Op struct {
 	Values    []string  `json:"values,omitempty"`
 
 	// Of a send. Base is the offset of the first value, -1 when it was not told. Idempotent sends may be tried again
-	// without being stored twice; Doubled ones were sent twice without.
+	// without being stored twice; Doubled ones were sent twice at once.
 	Acks       int   `json:"acks,omitempty"`
 	Base       int64 `json:"base,omitempty"`
 	Idempotent bool  `json:"idempotent,omitempty"`

@@ -274,8 +274,12 @@ func (s *sim) fullDisk(length time.Duration) {
 	})
 }
 
+// failDisk makes a call fail, always of the same disk: no record outlives the disks of all its replicas.
 func (s *sim) failDisk(time.Duration) {
-	m := s.target()
+	if s.failing == nil {
+		s.failing = s.target()
+	}
+	m := s.failing
 	op := pick(s.rng, storagetest.OpSync, storagetest.OpSync, storagetest.OpWrite)
 	where := pick(s.rng, "", "", ".log", "metadata")
 	s.note("the next %v of %q at %s fails", op, where, m.name)

@@ -149,10 +149,9 @@ func (s *session) native(values []string) history.Outcome {
 	}
 	o := s.op(values)
 	o.Node = q.node.name
-	doubled := !s.calm && s.p.disturb(q)
-	o.Doubled = doubled && !s.idempotent
+	o.Doubled = !s.calm && s.p.disturb(q)
 	r := s.p.do(s.p.ctx, q)
-	if o.Outcome, o.Note = nativeOutcome(&r); doubled && o.Outcome == history.Fail {
+	if o.Outcome, o.Note = nativeOutcome(&r); o.Doubled && o.Outcome == history.Fail {
 		o.Outcome = history.Info // what became of the other copy, nobody says
 	}
 	s.why = o.Note

@@ -88,8 +88,9 @@ type sim struct {
 	faults    []string             // guarded by mu
 	probe     *prober
 	clusterID string
-	admin     *admin  // to be looked at when the clients have ended
-	operator  *client // of the driver, after the clients and beside them
+	failing   *machine // whose disk fails calls; of the nemesis
+	admin     *admin   // to be looked at when the clients have ended
+	operator  *client  // of the driver, after the clients and beside them
 }
 
 // topic is a topic that clients use.
