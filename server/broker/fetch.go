@@ -40,7 +40,11 @@ func (b *Broker) handleFetch(ctx context.Context, v *view, req *kmsg.FetchReques
 		f.alloc = arena.Alloc
 	}
 	f.maxBytes = min(max(int(req.MaxBytes), 0), v.image.Settings().FetchMaxBytes)
-	if f.read(); f.complete() || req.MaxWaitMillis <= 0 {
+	f.read()
+	if err := f.settle(ctx); err != nil {
+		return nil, err
+	}
+	if f.complete() || req.MaxWaitMillis <= 0 {
 		return f.done(), nil
 	}
 	if err := f.wait(ctx); err != nil {
@@ -59,11 +63,13 @@ type fetch struct {
 	maxBytes int
 	size     int  // bytes of records in resp
 	urgent   bool // a partition has an error, or more than fits: answer at once
+	// unsettled is set when a partition's leader is new and may show less than the one before did.
+	unsettled bool
 }
 
 // read fills the answer anew from the partitions.
 func (f *fetch) read() {
-	f.size, f.urgent = 0, false
+	f.size, f.urgent, f.unsettled = 0, false, false
 	for i := range f.req.Topics {
 		t := &f.req.Topics[i]
 		for j := range t.Partitions {
@@ -92,6 +98,7 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 		return
 	}
 	out.RecordBatches = got.Records
+	f.unsettled = f.unsettled || got.Unsettled
 	if f.size > 0 && len(got.Records) > most {
 		out.RecordBatches = got.Records[:most:most] // only the first batch of all may exceed its limit
 	}
@@ -157,6 +164,39 @@ func sayLeader(t *metadata.Topic, out *kmsg.FetchResponseTopicPartition) {
 // complete tells whether there is a reason to answer now.
 func (f *fetch) complete() bool {
 	return f.urgent || f.size >= min(int(f.req.MinBytes), f.maxBytes) || f.size > 0 && f.size >= f.maxBytes
+}
+
+// settleLimit bounds the wait for a new leader to learn what is committed. It takes one fetch of each follower in
+// sync; longer only if one of them is gone and that is not known yet.
+const settleLimit = 500 * time.Millisecond
+
+// settle waits a moment where a leader is new, so that a reader finds what was acknowledged before the old one was
+// lost.
+func (f *fetch) settle(ctx context.Context) error {
+	if !f.unsettled || f.urgent {
+		return nil
+	}
+	w := f.broker.waiters.Get().(*partition.Waiter)
+	defer f.broker.waiters.Put(w)
+	w.Start(settleLimit)
+	defer w.Stop()
+	for f.unsettled && !f.urgent {
+		w.Lack(0)
+		if !f.watch(w) {
+			return nil
+		}
+		err := w.Wait(ctx)
+		w.Leave()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == partition.ErrTimeout {
+			return nil
+		}
+		f.view = f.broker.view.Load()
+		f.read()
+	}
+	return nil
 }
 
 // wait sleeps until the answer is complete or time is over. Each round is one movement of a high

@@ -16,6 +16,9 @@ type Fetched struct {
 	Bounds
 	Records []byte // whole batches
 	Next    int64  // offset after Records
+	// Unsettled says that the leader is new and does not know yet how much of what it found in its log is
+	// committed: an earlier leader may have shown, and acknowledged, more than Bounds tells.
+	Unsettled bool
 }
 
 // Fetch reads committed batches. Nothing to read yet is no error; the bounds are filled even when
@@ -24,7 +27,11 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	if err := l.checkEpoch(r.LeaderEpoch); err != nil {
 		return Fetched{Bounds: Bounds{none, none, none, none}}, err
 	}
-	return l.read(r)
+	f, err := l.read(r)
+	if role := l.role.Load(); f.HighWatermark < role.epochStart && err == nil {
+		f.Unsettled = len(role.ISR) >= needed(&role.Role, l.settings.Load().minInSync)
+	}
+	return f, err
 }
 
 // read reads below the high watermark.
