@@ -179,20 +179,44 @@ func (n *Node) close() error {
 // handOverTimeout bounds the wait for other nodes to take over.
 const handOverTimeout = 8 * time.Second
 
+// leaderless is how long a node that stops goes without a controller before it takes it that nobody is left to hand
+// over to. An election takes less.
+const leaderless = 3 * time.Second
+
 // handOver moves the leaderships of partitions and of the quorum to other nodes, where there are some. What cannot be
 // moved in time is found out by the others later.
 func (n *Node) handOver() {
-	if !n.hasJoined() || n.killed.Load() {
+	if !n.hasJoined() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(handOverTimeout, n.cfg.DrainTimeout/2))
 	defer cancel()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		n.awaitLeaderless(ctx)
+		cancel()
+	})
 	if err := n.broker.Shutdown(ctx); err != nil {
 		n.log.Warn("not all leaderships were handed over", "err", err)
 	}
 	if n.cfg.clustered() && n.quorum.IsLeader() {
 		if err := n.quorum.Transfer(ctx, anyNode); err != nil {
 			n.log.Warn("the quorum's leadership was not handed over", "err", err)
+		}
+	}
+	cancel()
+	watching.Wait()
+}
+
+// awaitLeaderless returns when the quorum has had no leader for a while, or when ctx ends.
+func (n *Node) awaitLeaderless(ctx context.Context) {
+	since := time.Now()
+	for pause(ctx, joinRetry) == nil {
+		if n.quorum.Leader() >= 0 {
+			since = time.Now()
+		}
+		if time.Since(since) > leaderless {
+			return
 		}
 	}
 }
