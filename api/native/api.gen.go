@@ -505,6 +505,12 @@ type ReassignmentPage struct {
 	Throttle *ReplicationThrottle `json:"throttle"`
 }
 
+// ReplicationThrottle What holds copying back; null if nothing does.
+type ReplicationThrottle struct {
+	// BytesPerSecond The rate that is set for all brokers.
+	BytesPerSecond int64 `json:"bytes_per_second"`
+}
+
 // ReassignmentProgress defines model for ReassignmentProgress.
 type ReassignmentProgress struct {
 	// Adding Those that are new.
@@ -567,12 +573,6 @@ type ReplicaLag struct {
 
 	// Lag How many offsets it lacks; null if the leader does not say.
 	Lag *int64 `json:"lag"`
-}
-
-// ReplicationThrottle defines model for ReplicationThrottle.
-type ReplicationThrottle struct {
-	// BytesPerSecond The rate that is set for all brokers.
-	BytesPerSecond int64 `json:"bytes_per_second"`
 }
 
 // StartedReassignments Example: {"items":[{"partition":0,"replicas":[1,2,4],"topic":"orders"}]}
