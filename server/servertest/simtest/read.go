@@ -73,7 +73,7 @@ type page struct {
 	wait      time.Duration
 	records   int
 	final     bool
-	prefix    string // values without it are left out
+	prefix    string // what the values begin with; a page ends before one that does not
 }
 
 // read reads one page. One that did not come whole counts as far as it came.
@@ -124,10 +124,12 @@ func (p *page) take(o *history.Op, r *reply) {
 		records = whole.Records
 	}
 	for i := range records {
-		if value := records[i].shown(); strings.HasPrefix(value, p.prefix) {
-			o.Values = append(o.Values, value)
-			o.Offsets = append(o.Offsets, records[i].Offset)
+		value := records[i].shown()
+		if !strings.HasPrefix(value, p.prefix) {
+			return // of another life: none of the page counts
 		}
+		o.Values = append(o.Values, value)
+		o.Offsets = append(o.Offsets, records[i].Offset)
 		p.next = records[i].Offset + 1
 	}
 }
