@@ -190,6 +190,9 @@ func (f *fakeCluster) alterConfigs(req *kmsg.IncrementalAlterConfigsRequest) kms
 }
 
 func (f *fakeCluster) reassignments() kmsg.Response {
+	if f.controller < 0 {
+		f.t.Error("a node would now look for a controller for as long as an election may take")
+	}
 	resp := kmsg.NewPtrListPartitionReassignmentsResponse()
 	for name, partitions := range f.topics {
 		t := kmsg.NewListPartitionReassignmentsResponseTopic()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"millrace/api"
 	"millrace/client"
@@ -20,6 +21,9 @@ const (
 
 // minInsyncReplicas is the topic config that says how many replicas acks=all needs.
 const minInsyncReplicas = "min.insync.replicas"
+
+// reassignmentsWait is how long a report waits for the reassignments, which only the controller knows.
+const reassignmentsWait = 2 * time.Second
 
 // clusterView is what is known of a cluster at one moment.
 type clusterView struct {
@@ -61,14 +65,28 @@ func (s *Server) view(ctx context.Context) (*clusterView, error) {
 			v.minISR[topic] = n
 		}
 	}
-	if moving, err := s.client.Reassignments(ctx); err == nil {
-		v.moving = make(map[client.TopicPartition]client.Reassignment, len(moving))
-		for _, r := range moving {
-			v.moving[r.TopicPartition] = r
-		}
-	}
+	v.moving = s.moving(ctx, state)
 	v.members, _ = s.members(ctx)
 	return v, nil
+}
+
+// moving are the reassignments under way, none if the controller does not tell them soon: whoever asks how a cluster
+// is that has no controller should not wait for one.
+func (s *Server) moving(ctx context.Context, state *client.ClusterState) map[client.TopicPartition]client.Reassignment {
+	if state.Controller < 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reassignmentsWait)
+	defer cancel()
+	moving, err := s.client.Reassignments(ctx)
+	if err != nil {
+		return nil
+	}
+	out := make(map[client.TopicPartition]client.Reassignment, len(moving))
+	for _, r := range moving {
+		out[r.TopicPartition] = r
+	}
+	return out
 }
 
 // GetCluster describes the cluster in short.
