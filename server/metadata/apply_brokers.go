@@ -39,6 +39,9 @@ func (c *RegisterBroker) apply(e *editor) Result {
 	if c.Fenced {
 		b.ServedEpoch = old.servedEpoch()
 	}
+	if old != nil {
+		b.VoteDue = old.VoteDue
+	}
 	e.setBroker(b)
 	e.adopt(c.Defaults)
 	switch {
@@ -119,7 +122,12 @@ func (e *editor) checkBrokerChange(c *BrokerChange) Item {
 		return item
 	}
 	switch c.State {
-	case BrokerFenced, BrokerActive, BrokerShuttingDown:
+	case BrokerActive:
+		if e.next.brokers[c.ID].Stopping {
+			return refuse(kerr.InvalidRequest, "broker %d has asked to stop: start it anew", c.ID)
+		}
+		return Item{}
+	case BrokerFenced, BrokerShuttingDown:
 		return Item{}
 	}
 	return refuse(kerr.InvalidRequest, "broker %d cannot be %s: a broker is %s, %s or %s", c.ID,
@@ -142,20 +150,32 @@ func (e *editor) checkBrokerEpoch(id int32, epoch int64) Item {
 // shuts down has nothing to hand over and stays fenced.
 func (e *editor) changeBroker(c *BrokerChange) bool {
 	b := *e.next.brokers[c.ID]
-	was := b.State()
+	was := b
 	switch c.State {
 	case BrokerFenced:
-		b.Fenced, b.ShuttingDown = true, false
+		b.Fenced, b.ShuttingDown, b.Stopping = true, false, b.Stopping || c.Stopping
 	case BrokerActive:
 		b.Fenced, b.ShuttingDown, b.ServedEpoch = false, false, 0
 	case BrokerShuttingDown:
 		b.ShuttingDown = !b.Fenced
 	}
-	if b.State() == was {
-		return false
+	if b.State() != was.State() || b.Stopping != was.Stopping {
+		e.setBroker(&b)
 	}
-	e.setBroker(&b)
-	return true
+	return b.State() != was.State()
+}
+
+func (c *SetVoteDue) apply(e *editor) Result {
+	b := e.next.brokers[c.ID]
+	if b == nil {
+		return oneItem(refuse(kerr.BrokerIDNotRegistered, "broker %d is not registered", c.ID))
+	}
+	if b.VoteDue != c.Due {
+		with := *b
+		with.VoteDue = c.Due
+		e.setBroker(&with)
+	}
+	return oneItem(Item{})
 }
 
 func (c *UnregisterBroker) apply(e *editor) Result {

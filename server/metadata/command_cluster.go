@@ -21,6 +21,8 @@ type BrokerChange struct {
 	ID    int32       `json:"id"`
 	Epoch int64       `json:"epoch"`
 	State BrokerState `json:"state"`
+	// Stopping goes with BrokerFenced: this run has asked to stop and is never taken into service again.
+	Stopping bool `json:"stopping,omitempty"`
 }
 
 // BrokerState is what a broker may do.
@@ -39,6 +41,12 @@ const (
 // UnregisterBroker forgets a fenced broker that has no replicas any more, with its dynamic configuration.
 type UnregisterBroker struct {
 	ID int32 `json:"id"`
+}
+
+// SetVoteDue notes whether a node is owed a vote in the quorum.
+type SetVoteDue struct {
+	ID  int32 `json:"id"`
+	Due bool  `json:"due"`
 }
 
 // AlterPartition changes the ISR of partitions as their leader found it to be. Each item is a
@@ -102,6 +110,7 @@ type Reassignment struct {
 
 func (*ChangeBrokers) commandType() string      { return "ChangeBrokers" }
 func (*UnregisterBroker) commandType() string   { return "UnregisterBroker" }
+func (*SetVoteDue) commandType() string         { return "SetVoteDue" }
 func (*AlterPartition) commandType() string     { return "AlterPartition" }
 func (*ElectLeaders) commandType() string       { return "ElectLeaders" }
 func (*AlterReassignments) commandType() string { return "AlterReassignments" }
@@ -112,6 +121,8 @@ func newClusterCommand(kind string) Command {
 		return new(ChangeBrokers)
 	case "UnregisterBroker":
 		return new(UnregisterBroker)
+	case "SetVoteDue":
+		return new(SetVoteDue)
 	case "AlterPartition":
 		return new(AlterPartition)
 	case "ElectLeaders":

@@ -57,6 +57,11 @@ type Broker struct {
 	// ServedEpoch is the epoch of the last run that was in service, where that is not Epoch: 0 means it
 	// is, -1 that there was none.
 	ServedEpoch int64 `json:"served_epoch,omitempty"`
+	// Stopping is a fenced run that has asked to stop: only the next one is taken into service.
+	Stopping bool `json:"stopping,omitempty"`
+	// VoteDue is a node that lost its vote in the quorum because it had forgotten what it knew, and is to have it back
+	// once it has caught up. It outlasts the run.
+	VoteDue bool `json:"vote_due,omitempty"`
 }
 
 // State is what the broker may do now.

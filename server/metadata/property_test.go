@@ -181,7 +181,11 @@ func FuzzDecode(f *testing.F) {
 			Defaults: metadata.Defaults{MinISR: 2},
 		},
 		&metadata.ChangeBrokers{Changes: []metadata.BrokerChange{{ID: 1, Epoch: 1, State: metadata.BrokerShuttingDown}}},
+		&metadata.ChangeBrokers{Changes: []metadata.BrokerChange{
+			{ID: 1, Epoch: 1, State: metadata.BrokerFenced, Stopping: true},
+		}},
 		&metadata.UnregisterBroker{ID: 1},
+		&metadata.SetVoteDue{ID: 1, Due: true},
 		&metadata.AlterPartition{BrokerID: 1, BrokerEpoch: 1, Partitions: []metadata.AlteredPartition{
 			{TopicID: metadata.UUID{9}, ISR: []metadata.ISRMember{{ID: 1, Epoch: 1}}, Recovering: true}, {Resign: true},
 		}},

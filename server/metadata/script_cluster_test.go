@@ -21,6 +21,10 @@ func (s *script) clusterCommand(t *testing.T, d *datadriven.TestData) metadata.C
 		c := &metadata.UnregisterBroker{}
 		d.ScanArgs(t, "id", &c.ID)
 		return c
+	case "vote-due":
+		c := &metadata.SetVoteDue{Due: !d.HasArg("no")}
+		d.ScanArgs(t, "id", &c.ID)
+		return c
 	case "alter-partition":
 		return s.alterPartition(t, d)
 	case "elect":
@@ -43,7 +47,9 @@ func (s *script) changeBrokers(t *testing.T, d *datadriven.TestData) metadata.Co
 		change := metadata.BrokerChange{
 			ID: id, Epoch: s.machine.Image().BrokerEpoch(id), State: metadata.BrokerState(fields[1]),
 		}
-		if len(fields) > 2 {
+		if len(fields) > 2 && fields[2] == "stopping" {
+			change.Stopping = true
+		} else if len(fields) > 2 {
 			change.Epoch = int64(number32(t, strings.TrimPrefix(fields[2], "epoch=")))
 		}
 		c.Changes = append(c.Changes, change)
@@ -134,6 +140,12 @@ func drawState(b *metadata.Broker) string {
 	}
 	if b.ServedEpoch != 0 {
 		text += fmt.Sprintf(" (served %d)", b.ServedEpoch)
+	}
+	if b.Stopping {
+		text += " stopping"
+	}
+	if b.VoteDue {
+		text += " vote due"
 	}
 	return text
 }
