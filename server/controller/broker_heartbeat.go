@@ -18,7 +18,8 @@ import (
 //	UNFENCED -> CONTROLLED_SHUTDOWN  it wants to stop and leads partitions
 //	any -> SHUTDOWN_NOW, FENCED      it wants to stop, leads nothing that another could lead, and the others know
 //
-// A broker that was told to stop stays fenced until it registers anew, whatever old heartbeats still come.
+// A broker that has asked to stop stays fenced until it registers anew, whatever old heartbeats still come, and under
+// the next controller as well.
 func (c *Controller) handleBrokerHeartbeat(
 	ctx context.Context, r *kmsg.BrokerHeartbeatRequest,
 ) (*kmsg.BrokerHeartbeatResponse, error) {
@@ -49,9 +50,9 @@ func (c *Controller) handleBrokerHeartbeat(
 	case r.WantShutdown:
 		resp.ShouldShutdown, o, err = c.shutDown(ctx, b)
 	case r.WantFence && !b.Fenced:
-		o, err = c.changeBroker(ctx, b, metadata.BrokerFenced, "it wants to be")
-	case !r.WantFence && !stopping && b.Fenced && r.CurrentMetadataOffset >= b.Epoch:
-		o, err = c.changeBroker(ctx, b, metadata.BrokerActive, "it knows the metadata")
+		o, err = c.changeBroker(ctx, b, fence(b), "it wants to be")
+	case !r.WantFence && !stopping && !b.Stopping && b.Fenced && r.CurrentMetadataOffset >= b.Epoch:
+		o, err = c.changeBroker(ctx, b, metadata.BrokerChange{State: metadata.BrokerActive}, "it knows the metadata")
 	}
 	if err != nil {
 		return nil, err
@@ -70,24 +71,29 @@ func serves(image *metadata.Image, b *metadata.Broker) bool {
 	return now != nil && now.Epoch == b.Epoch && !now.Fenced
 }
 
+// fence is the change that takes a broker out of service, one that shuts down for good.
+func fence(b *metadata.Broker) metadata.BrokerChange {
+	return metadata.BrokerChange{State: metadata.BrokerFenced, Stopping: b.ShuttingDown}
+}
+
 // changeBroker moves a broker to another state and logs why.
 func (c *Controller) changeBroker(
-	ctx context.Context, b *metadata.Broker, state metadata.BrokerState, why string,
+	ctx context.Context, b *metadata.Broker, change metadata.BrokerChange, why string,
 ) (outcome, error) {
+	change.ID, change.Epoch = b.ID, b.Epoch
 	o, err := c.decide(ctx, &metadata.ChangeBrokers{
-		Changes:  []metadata.BrokerChange{{ID: b.ID, Epoch: b.Epoch, State: state}},
-		Defaults: c.machine.Image().StaticDefaults(),
+		Changes: []metadata.BrokerChange{change}, Defaults: c.machine.Image().StaticDefaults(),
 	})
 	if err != nil || o.refusal.Code != 0 {
 		return o, err
 	}
-	if state == metadata.BrokerFenced {
+	if change.State == metadata.BrokerFenced {
 		c.mu.Lock()
 		c.live.fenced(b)
 		c.mu.Unlock()
 	}
 	if o.Changed {
-		c.logger.Info("broker changed", "node", b.ID, "epoch", b.Epoch, "state", string(state), "why", why)
+		c.logger.Info("broker changed", "node", b.ID, "epoch", b.Epoch, "state", string(change.State), "why", why)
 	}
 	return o, nil
 }
@@ -97,12 +103,13 @@ func (c *Controller) changeBroker(
 // service know who leads now. A broker that nobody can stand in for goes at once and leaves no trace.
 func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker) (bool, outcome, error) {
 	image := c.machine.Image()
-	if len(image.Brokers()) == 1 || b.Fenced {
+	if len(image.Brokers()) == 1 || b.Stopping {
 		c.beginShutdown(b, int64(image.Index))
 		return true, outcome{}, nil
 	}
-	if !b.ShuttingDown && leadsAny(image, b.ID) {
-		o, err := c.changeBroker(ctx, b, metadata.BrokerShuttingDown, "it wants to stop")
+	if !b.Fenced && !b.ShuttingDown && leadsAny(image, b.ID) {
+		shuttingDown := metadata.BrokerChange{State: metadata.BrokerShuttingDown}
+		o, err := c.changeBroker(ctx, b, shuttingDown, "it wants to stop")
 		if err == nil && o.refusal.Code == 0 {
 			c.beginShutdown(b, o.index)
 		}
@@ -115,7 +122,8 @@ func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker) (bool, ou
 	if b.ShuttingDown && (!known || leadsForNoReason(image, b.ID)) {
 		return false, outcome{}, nil
 	}
-	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced, "it stops")
+	stopped := metadata.BrokerChange{State: metadata.BrokerFenced, Stopping: true}
+	o, err := c.changeBroker(ctx, b, stopped, "it stops")
 	return err == nil && o.refusal.Code == 0, o, err
 }
 

@@ -138,6 +138,44 @@ func TestShutdownGoesOnUnderANewController(t *testing.T) {
 	})
 }
 
+// What a broker said before it asked to stop may come late, to a controller that knows nothing of that but the metadata.
+func TestLateHeartbeatUnderANewController(t *testing.T) {
+	for name, stop := range map[string]func(t *testing.T, c *cluster){
+		"told to stop": func(t *testing.T, c *cluster) {
+			require.True(t, c.send(t, c.stopping(3)).ShouldShutdown)
+		},
+		"fenced when it asked to stop": func(t *testing.T, c *cluster) {
+			fence := c.heartbeat(3)
+			fence.WantFence = true
+			c.send(t, fence)
+			require.True(t, c.send(t, c.stopping(3)).ShouldShutdown)
+		},
+		"fenced while it handed over": func(t *testing.T, c *cluster) {
+			c.mustCreate(t, assigned("t", []int32{0, 3, 2}))
+			require.False(t, c.send(t, c.stopping(3)).ShouldShutdown)
+			require.True(t, c.machine.Image().Broker(3).ShuttingDown)
+			fence := c.heartbeat(3)
+			fence.WantFence = true
+			c.send(t, fence)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := started(t, 3, controller.Config{})
+			stop(t, c)
+			c.quorum.elect()
+			require.True(t, c.send(t, c.heartbeat(3)).IsFenced)
+			require.True(t, c.machine.Image().Broker(3).Fenced)
+			require.True(t, c.send(t, c.stopping(3)).ShouldShutdown)
+
+			again := registration(3)
+			again.IncarnationID[1]++
+			require.Zero(t, c.register(t, again).ErrorCode)
+			c.beat(t, 3)
+			require.True(t, c.machine.Image().Active(3), "the next process serves")
+		})
+	}
+}
+
 func TestShutdownOfAFollowerIsImmediate(t *testing.T) {
 	c := started(t, 3, controller.Config{})
 	c.mustCreate(t, assigned("t", []int32{0, 1, 2, 3}))

@@ -125,7 +125,7 @@ func (c *Controller) freeProbes() int {
 
 // fence takes one broker out of service and returns how long to wait before the next step.
 func (c *Controller) fence(ctx context.Context, b *metadata.Broker, why string) time.Duration {
-	o, err := c.changeBroker(ctx, b, metadata.BrokerFenced, why)
+	o, err := c.changeBroker(ctx, b, fence(b), why)
 	if err != nil || o.refusal.Code != 0 {
 		if ctx.Err() == nil && c.quorum.IsLeader() {
 			c.logger.Warn("broker not fenced", "node", b.ID, "why", why, "err", errors.Join(err, o.refusal.Err()))
