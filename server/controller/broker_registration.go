@@ -151,9 +151,10 @@ func checkRegistration(r Registration) metadata.Item {
 }
 
 // checkSession refuses a broker whose id belongs to another process that lives. The other one is gone for
-// certain when the new one holds its address, or when nobody listens there any more.
+// certain when the new one answers at its address, or when nobody does any more.
 func (c *Controller) checkSession(ctx context.Context, old *metadata.Broker, r Registration) metadata.Item {
-	if old == nil || old.Incarnation == r.Incarnation || slices.Equal(old.Endpoints, r.Endpoints) {
+	same := old != nil && slices.Equal(old.Endpoints, r.Endpoints)
+	if old == nil || old.Incarnation == r.Incarnation || same && c.config.Probe == nil {
 		return metadata.Item{}
 	}
 	p := paceOf(c.machine.Image())
@@ -164,18 +165,32 @@ func (c *Controller) checkSession(ctx context.Context, old *metadata.Broker, r R
 		c.probes++
 	}
 	c.mu.Unlock()
-	gone := probing && c.refuses(ctx, old)
+	gone := probing && (same && c.answers(ctx, old, r) || c.refuses(ctx, old))
 	if probing {
 		c.mu.Lock()
 		c.probes--
 		c.mu.Unlock()
 	}
-	if !live || gone {
+	switch {
+	case !live || gone:
 		return metadata.Item{}
+	case same:
+		return refuse(kerr.DuplicateBrokerRegistration, "broker id %d belongs to a running process, which answers at %s, "+
+			"where this one says that it is: give this one an address of its own, and another --node-id, or stop the other "+
+			"one; if it is gone already, its id is free %v after its last heartbeat", r.ID, addressOf(old), p.session)
 	}
 	return refuse(kerr.DuplicateBrokerRegistration,
 		"broker id %d belongs to a running process at %s: give this one another --node-id, or stop the other one; "+
 			"if it is gone already, its id is free %v after its last heartbeat", r.ID, addressOf(old), p.session)
+}
+
+// answers reports whether the process that registers answers at the address of the one before.
+func (c *Controller) answers(ctx context.Context, old *metadata.Broker, r Registration) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	wanted := *old
+	wanted.Incarnation = r.Incarnation
+	return c.config.Probe(ctx, &wanted) == nil
 }
 
 // addressOf says in words where a broker answers.

@@ -2,7 +2,9 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +64,36 @@ func TestIDOfALivingBrokerIsRefused(t *testing.T) {
 
 		r.refuse(3, 1)
 		require.Zero(t, c.register(t, another(3)).ErrorCode, "nobody listens at the old address")
+	})
+}
+
+// Of two processes that say that they are at one address, the id belongs to the one that answers there.
+func TestTwoProcessesWithOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		second := another(2)
+		second.Listeners = registration(2).Listeners
+		there := registration(2).IncarnationID // who answers at the address
+		c := started(t, 3, controller.Config{Probe: func(_ context.Context, b *metadata.Broker) error {
+			if b.ID == 2 && b.Incarnation != there {
+				return fmt.Errorf("another process answers: %w", syscall.ECONNREFUSED)
+			}
+			return nil
+		}})
+		epoch := c.machine.Image().BrokerEpoch(2)
+		for range 5 {
+			c.beatFor(t, 2*time.Second, 1, 2, 3)
+			resp := c.register(t, second)
+			require.Equal(t, kerr.DuplicateBrokerRegistration.Code, resp.ErrorCode)
+			text, ok := ktag.ErrorMessage(&resp.UnknownTags)
+			require.True(t, ok)
+			require.Contains(t, text, "answers at 10.0.0.1:2")
+			require.Contains(t, text, "an address of its own")
+		}
+		require.Equal(t, epoch, c.machine.Image().BrokerEpoch(2))
+		require.True(t, c.machine.Image().Active(2))
+
+		there = second.IncarnationID // it was started anew
+		require.Zero(t, c.register(t, second).ErrorCode)
 	})
 }
 
