@@ -477,6 +477,7 @@ func (f *fakeController) heartbeat(req *kmsg.BrokerHeartbeatRequest) *kmsg.Broke
 		f.c.change(b.ID, metadata.BrokerActive)
 	}
 	resp.IsFenced = f.c.image().Broker(req.BrokerID).Fenced
+	ktag.SetAppliedIndex(&resp.UnknownTags, int64(f.c.image().Index))
 	return resp
 }
 

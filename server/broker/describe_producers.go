@@ -9,7 +9,8 @@ import (
 // DescribeProducers (key 61).
 //
 // Lists the producers that a partition remembers, by id. Beyond Kafka, the request may carry a
-// ProducerFilter (package ktag) for one of them.
+// ProducerFilter (package ktag) for one of them. A leader that may have been replaced does not answer: a client that
+// finds its sequence missing there would send elsewhere what is stored already.
 
 func (b *Broker) handleDescribeProducers(v *view, req *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	filter, ok := ktag.ProducerFilter(&req.UnknownTags)
@@ -24,13 +25,14 @@ func (b *Broker) handleDescribeProducers(v *view, req *kmsg.DescribeProducersReq
 		out.Topic = in.Topic
 		out.Partitions = make([]kmsg.DescribeProducersResponseTopicPartition, len(in.Partitions))
 		for j, number := range in.Partitions {
-			out.Partitions[j] = describeProducers(v, in.Topic, number, filter)
+			out.Partitions[j] = b.describeProducers(v, in.Topic, number, filter)
 		}
 	}
 	return resp
 }
 
-func describeProducers(v *view, topic string, number int32, filter int64) kmsg.DescribeProducersResponseTopicPartition {
+func (b *Broker) describeProducers(v *view, topic string, number int32,
+	filter int64) kmsg.DescribeProducersResponseTopicPartition {
 	out := kmsg.NewDescribeProducersResponseTopicPartition()
 	out.Partition = number
 	leader, err := v.leaderByName(topic, number)
@@ -38,6 +40,9 @@ func describeProducers(v *view, topic string, number int32, filter int64) kmsg.D
 		return refuseDescribe(out, err)
 	}
 	states, err := leader.Producers(filter)
+	if err == nil && !b.sure(v.image.Topic(topic), number) {
+		err = errUnsure
+	}
 	if err != nil {
 		return refuseDescribe(out, err)
 	}

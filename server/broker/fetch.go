@@ -93,6 +93,9 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 	}
 	got, err := log.Fetch(r)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
+	if _, leads := log.(*partition.Leader); leads && err != nil {
+		err = f.broker.doubted(f.view, t.Topic, t.TopicID, in.Partition, err)
+	}
 	if err != nil {
 		f.refuse(t, out, err)
 		return

@@ -21,6 +21,7 @@ type lifecycle struct {
 	broker *Broker
 	epoch  atomic.Int64 // of the present registration; -1 before Start
 	fenced atomic.Bool  // as the last answer said
+	proof  atomic.Pointer[proof]
 	wake   chan struct{}
 
 	leaving  atomic.Bool   // Shutdown was called
@@ -179,6 +180,7 @@ func (l *lifecycle) beat(ctx context.Context) time.Duration {
 	ktag.SetRefusedBrokers(&req.UnknownTags, refused)
 	limit, cancel := context.WithTimeout(ctx, settings.SessionTimeout/2)
 	defer cancel()
+	sent := time.Now()
 	resp, err := req.RequestWith(limit, l.broker.cfg.Controller)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
@@ -190,6 +192,7 @@ func (l *lifecycle) beat(ctx context.Context) time.Duration {
 		}
 		return min(settings.HeartbeatInterval, time.Second)
 	}
+	l.proof.Store(newProof(sent, resp))
 	if was := l.fenced.Swap(resp.IsFenced); was != resp.IsFenced {
 		l.broker.cfg.Logger.Info("broker is "+fenceWord(resp.IsFenced), "node", req.BrokerID, "epoch", req.BrokerEpoch)
 	}
@@ -236,6 +239,7 @@ func (l *lifecycle) release() {
 // run under its id, and gives the time until the next heartbeat.
 func (l *lifecycle) reregister(ctx context.Context) time.Duration {
 	l.fenced.Store(true)
+	l.proof.Store(nil)
 	if l.broker.cfg.Register == nil {
 		return time.Second
 	}

@@ -99,6 +99,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return produced{}, noAnswer(ctx)
 		}
+		err = p.broker.doubted(p.view, t.Topic, t.TopicID, in.Partition, err)
 		p.refuse(out, err)
 		if p.broker.noticed(leader.Name(), err) && ktag.NotWritten(&out.UnknownTags) {
 			out.ErrorCode = kerr.NotLeaderForPartition.Code // whoever leads next has room for it
