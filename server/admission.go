@@ -79,10 +79,9 @@ func (n *Node) wasRemoved(answers []answer) bool {
 
 // askIn asks for a place in the quorum, which comes without a vote to a node that had none.
 func (n *Node) askIn(ctx context.Context) error {
-	_, err := n.askMembers(ctx, memberChange{
+	return n.askMembers(ctx, memberChange{
 		Op: "add", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()), Run: n.run,
 	}, errors.New("the node asks to be taken into the metadata quorum"))
-	return err
 }
 
 // missing reports whether somebody of the cluster does not have this node among its members.
@@ -110,7 +109,8 @@ func (n *Node) checkDirectory() error {
 		return nil
 	}
 	return fmt.Errorf("the data directory %s is of cluster %s, and none of the other --voters is a member of that: "+
-		"correct --voters, or give this node an empty --data-dir to join their cluster", n.cfg.DataDir, meta.ClusterID)
+		"correct --voters, or give this node an empty --data-dir to join their cluster; to keep its data and let the others "+
+		"join it, name it alone in --voters on all nodes", n.cfg.DataDir, meta.ClusterID)
 }
 
 // founders are the members that the log names; of a fresh node, who is to found the cluster.
@@ -255,7 +255,7 @@ func (n *Node) maySettle(answers []answer, fresh bool) error {
 func (n *Node) readmit(ctx context.Context, why error) error {
 	n.log.Warn("the node takes no part in the metadata quorum before it has caught up", "err", why)
 	n.setWaiting(why)
-	was, err := n.askMembers(ctx, memberChange{
+	err := n.askMembers(ctx, memberChange{
 		Op: "readmit", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()), Run: n.run,
 	}, fmt.Errorf("%w; it asks for what it lacks", why))
 	if err != nil {
@@ -268,10 +268,17 @@ func (n *Node) readmit(ctx context.Context, why error) error {
 			return err
 		}
 	}
-	if was == statusVoter {
-		_, err = n.askMembers(ctx, memberChange{Op: "promote", ID: n.cfg.NodeID}, errors.New("the node asks for its vote"))
+	return nil
+}
+
+// reclaimVote asks for the vote that this node is to have back, once it knows what was agreed on before it registered.
+func (n *Node) reclaimVote(ctx context.Context) error {
+	if !n.voteDue(n.cfg.NodeID) {
+		return nil
 	}
-	return err
+	waiting := errors.New("the node asks for its vote in the metadata quorum")
+	n.setWaiting(waiting)
+	return n.askMembers(ctx, memberChange{Op: "reclaim", ID: n.cfg.NodeID}, waiting)
 }
 
 // follows reports whether the node knows that it has no vote: then it has all that was agreed on before.
@@ -288,12 +295,8 @@ func (n *Node) follows() bool {
 	return false
 }
 
-// statusVoter is how the answer to a readmission says that the node had a vote.
-const statusVoter = http.StatusAccepted
-
-// askMembers has a change of the members made by whichever voter can, until one has done it or refuses it for good. It
-// gives the status of the answer.
-func (n *Node) askMembers(ctx context.Context, c memberChange, waiting error) (int, error) {
+// askMembers has a change of the members made by whichever voter can, until one has done it or refuses it for good.
+func (n *Node) askMembers(ctx context.Context, c memberChange, waiting error) error {
 	report := n.reporter()
 	for {
 		var last error
@@ -302,19 +305,16 @@ func (n *Node) askMembers(ctx context.Context, c memberChange, waiting error) (i
 				continue
 			}
 			try, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-			status, err := n.relay(try, v.Address, c)
+			err := n.relay(try, v.Address, c)
 			cancel()
-			if err == nil {
-				return status, nil
-			}
-			if refusedForGood(err) {
-				return 0, err
+			if err == nil || refusedForGood(err) {
+				return err
 			}
 			last = err
 		}
 		report(fmt.Errorf("%w: %w", waiting, last))
 		if err := pause(ctx, joinRetry); err != nil {
-			return 0, err
+			return err
 		}
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"millrace/server"
+	"millrace/server/peer"
 	"millrace/server/quorum"
 	"millrace/storage/storagetest"
 )
@@ -260,6 +262,62 @@ func TestClusterWiped(t *testing.T) {
 		l.keep(2, "t", 10, 10)
 		l.holds("t", 11, 2, 3)
 	})
+}
+
+// readmitted has the vote of a node taken that does not run, as if it had asked for that and died.
+func (l *lab) readmitted(leader, id int32) {
+	l.t.Helper()
+	body := fmt.Sprintf(`{"op":"readmit","id":%d,"address":%q,"run":"a run that died"}`, id, l.boxes[id].url())
+	req, err := http.NewRequest(http.MethodPost, l.boxes[leader].url()+"/internal/membership", strings.NewReader(body))
+	require.NoError(l.t, err)
+	peer.NewCredential([]byte(labSecret)).Set(req.Header)
+	status, text := l.answer(req)
+	require.Less(l.t, status, 300, text)
+	voters, rest := l.members(leader)
+	require.Equal(l.t, others(id), voters)
+	require.Equal(l.t, []int32{id}, rest)
+}
+
+// A voter that asks to be taken in again, and dies before it knows that it had a vote, gets it back all the same.
+func TestClusterReadmissionBrokenOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		wiped   bool
+		demoted string // by an operator, before or after
+		voters  []int32
+	}{
+		"with its disk":            {voters: []int32{1, 2, 3}},
+		"with a new disk":          {wiped: true, voters: []int32{1, 2, 3}},
+		"demoted afterwards":       {demoted: "after", voters: []int32{1, 3}},
+		"demoted before":           {wiped: true, demoted: "before", voters: []int32{1, 3}},
+		"demoted, with a new disk": {wiped: true, demoted: "after", voters: []int32{1, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			running(t, func(l *lab) {
+				demote := func(when string) {
+					if c.demoted == when {
+						status, text := l.do(1, http.MethodPost, "/v1/cluster/members/2/demote", "")
+						require.Less(t, status, 300, text)
+					}
+				}
+				l.kill(2)
+				demote("before")
+				l.readmitted(1, 2)
+				demote("after")
+				if c.wiped {
+					l.boxes[2].disk = storagetest.New()
+				}
+				l.start(2)
+				l.ready(2)
+				voters, _ := l.members(1)
+				require.Equal(t, c.voters, voters)
+				l.kill(2)
+				l.start(2)
+				l.ready(2)
+				voters, _ = l.members(1)
+				require.Equal(t, c.voters, voters)
+			})
+		})
+	}
 }
 
 // An empty voter and one that was away do not make up a cluster: they might both lack what was agreed on.

@@ -77,6 +77,9 @@ func (n *Node) join(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.reclaimVote(ctx); err != nil {
+		return fmt.Errorf("vote in the metadata quorum: %w", err)
+	}
 	n.waiting.Store(nil)
 	close(n.joined)
 	return nil

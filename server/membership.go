@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/api/native"
+	"millrace/server/metadata"
 	"millrace/server/quorum"
 )
 
@@ -21,7 +22,7 @@ const membershipTimeout = 20 * time.Second
 
 // memberChange is one change of the quorum, as nodes pass it on to the leader.
 type memberChange struct {
-	Op      string `json:"op"` // add, promote, demote, remove, transfer, or readmit
+	Op      string `json:"op"` // add, promote, demote, remove, transfer; readmit and reclaim, by the node itself
 	ID      int32  `json:"id"` // -1: any, of a transfer
 	Address string `json:"address,omitempty"`
 	// Run names the run of the node that asks for itself.
@@ -41,15 +42,13 @@ type memberRefusal struct {
 func (n *Node) membership() native.Membership {
 	change := func(op string) func(context.Context, int32) error {
 		return func(ctx context.Context, id int32) error {
-			_, err := n.changeMembers(ctx, memberChange{Op: op, ID: id})
-			return err
+			return n.changeMembers(ctx, memberChange{Op: op, ID: id})
 		}
 	}
 	return native.Membership{
 		Members: func(context.Context) ([]native.Member, error) { return n.members() },
 		Add: func(ctx context.Context, id int32, url string) error {
-			_, err := n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
-			return err
+			return n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
 		},
 		Promote: change("promote"), Demote: change("demote"), Remove: change("remove"), Transfer: change("transfer"),
 	}
@@ -83,26 +82,27 @@ func (n *Node) lastContact(id int32) time.Time {
 	return n.cfg.Now().Add(-time.Since(at))
 }
 
-// changeMembers makes a change here, or where the leader is. It gives the status that says what was done.
-func (n *Node) changeMembers(ctx context.Context, c memberChange) (int, error) {
+// changeMembers makes a change here, or where the leader is.
+func (n *Node) changeMembers(ctx context.Context, c memberChange) error {
 	if !n.cfg.clustered() {
-		return 0, refuseMember(http.StatusConflict, "",
-			"this node is a cluster by itself: start it with --voters to let others join")
+		return refuseMember(http.StatusConflict, "",
+			"this node is a cluster by itself: to let others join, start it again with --voters %d=%s and a secret in "+
+				"--cluster-secret-file, which the others get too", n.cfg.NodeID, n.cfg.address(n.Addr()))
 	}
 	ctx, cancel := context.WithTimeout(ctx, membershipTimeout)
 	defer cancel()
 	if c.Op == "add" || c.Op == "readmit" {
 		if err := CheckNodeURL(c.Address); err != nil {
-			return 0, refuseMember(http.StatusBadRequest, "", "%v", err)
+			return refuseMember(http.StatusBadRequest, "", "%v", err)
 		}
 	}
-	status, err := n.changeHere(ctx, c)
+	err := n.changeHere(ctx, c)
 	if !errors.Is(err, quorum.ErrNotLeader) {
-		return status, memberFault(err)
+		return memberFault(err)
 	}
 	leader := n.quorum.LeaderAddress()
 	if leader == "" || c.Relayed {
-		return 0, refuseMember(http.StatusServiceUnavailable, "",
+		return refuseMember(http.StatusServiceUnavailable, "",
 			"the metadata quorum has no leader at the moment: try again a little later")
 	}
 	c.Relayed = true
@@ -110,48 +110,83 @@ func (n *Node) changeMembers(ctx context.Context, c memberChange) (int, error) {
 }
 
 // changeHere makes a change as the leader.
-func (n *Node) changeHere(ctx context.Context, c memberChange) (status int, err error) {
-	status = http.StatusNoContent
+func (n *Node) changeHere(ctx context.Context, c memberChange) (err error) {
 	switch c.Op {
 	case "add":
 		if err = n.checkAddress(ctx, c); err == nil {
 			err = n.quorum.AddNonvoter(ctx, c.ID, c.Address)
 		}
 	case "promote":
-		err = n.quorum.Promote(ctx, c.ID)
+		if err = n.quorum.Promote(ctx, c.ID); err == nil {
+			err = n.setVoteDue(ctx, c.ID, false)
+		}
 	case "demote":
-		err = n.quorum.Demote(ctx, c.ID)
+		if err = n.setVoteDue(ctx, c.ID, false); err == nil {
+			err = n.quorum.Demote(ctx, c.ID)
+		}
 	case "remove":
-		err = n.quorum.Remove(ctx, c.ID)
+		if err = n.setVoteDue(ctx, c.ID, false); err == nil {
+			err = n.quorum.Remove(ctx, c.ID)
+		}
 	case "transfer":
 		err = n.quorum.Transfer(ctx, c.ID)
 	case "readmit":
-		return n.readmitHere(ctx, c)
+		err = n.readmitHere(ctx, c)
+	case "reclaim":
+		if n.voteDue(c.ID) { // else an operator was faster
+			return n.changeHere(ctx, memberChange{Op: "promote", ID: c.ID})
+		}
+		if !n.quorum.IsLeader() {
+			err = quorum.ErrNotLeader
+		}
 	default:
 		err = refuseMember(http.StatusBadRequest, "", "%q is no change of the members", c.Op)
 	}
-	return status, err
+	return err
 }
 
-// readmitHere takes the vote of a node that has lost what it knew, and says whether it had one.
-func (n *Node) readmitHere(ctx context.Context, c memberChange) (status int, err error) {
-	if !n.quorum.IsLeader() {
-		return 0, quorum.ErrNotLeader
-	}
+// readmitHere takes the vote of a node that has lost what it knew. That it is to have it back is agreed on before, so
+// that it does not matter who is lost in between: the answer, the node or the leader.
+func (n *Node) readmitHere(ctx context.Context, c memberChange) error {
 	if err := n.checkAddress(ctx, c); err != nil {
-		return 0, err
+		return err
 	}
-	status = http.StatusNoContent
 	for _, m := range n.memberships() {
-		if m.ID == c.ID && m.Voter {
-			status = statusVoter
-			err = n.quorum.Demote(ctx, c.ID)
+		if m.ID != c.ID || !m.Voter {
+			continue
+		}
+		if err := n.setVoteDue(ctx, c.ID, true); err != nil {
+			return err
+		}
+		if err := n.quorum.Demote(ctx, c.ID); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		err = n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+	return n.quorum.AddNonvoter(ctx, c.ID, c.Address)
+}
+
+// voteDue reports whether a node is to have the vote back that it lost with what it knew. What an operator takes away
+// stays away.
+func (n *Node) voteDue(id int32) bool {
+	b := n.machine.Image().Broker(id)
+	return b != nil && b.VoteDue
+}
+
+// setVoteDue has it agreed on whether a node is to have its vote back. Of a node that was never in the cluster there is
+// nothing to note.
+func (n *Node) setVoteDue(ctx context.Context, id int32, due bool) error {
+	if !n.quorum.IsLeader() {
+		return quorum.ErrNotLeader
 	}
-	return status, err
+	if b := n.machine.Image().Broker(id); b == nil || b.VoteDue == due {
+		return nil
+	}
+	command, err := metadata.Encode(&metadata.SetVoteDue{ID: id, Due: due})
+	if err != nil {
+		return err
+	}
+	_, _, err = n.quorum.Propose(ctx, command)
+	return err
 }
 
 func (n *Node) memberships() []quorum.Member {
@@ -224,14 +259,14 @@ func unknownMember(format string, args ...any) error {
 }
 
 // relay passes a change on to the node at a base URL.
-func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error) {
+func (n *Node) relay(ctx context.Context, to string, c memberChange) error {
 	body, err := json.Marshal(c)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to+membershipPath, bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	n.credential.Set(req.Header)
 	req.Header.Set("Content-Type", "application/json")
@@ -242,24 +277,24 @@ func (n *Node) relay(ctx context.Context, to string, c memberChange) (int, error
 	resp, err := n.peers.transport.RoundTrip(req)
 	switch {
 	case err != nil && !connected.Load():
-		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s cannot be reached: %v", to, err)
+		return refuseMember(http.StatusServiceUnavailable, "", "%s cannot be reached: %v", to, err)
 	case err != nil:
-		return 0, unknownMember("%s gave no answer: %v", to, err)
+		return unknownMember("%s gave no answer: %v", to, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 300 {
-		return resp.StatusCode, nil
+		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return 0, unknownMember("%s gave half an answer: %v", to, err)
+		return unknownMember("%s gave half an answer: %v", to, err)
 	}
 	var r memberRefusal
 	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
-		return 0, refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s",
+		return refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s",
 			to, resp.Status, bytes.TrimSpace(text))
 	}
-	return 0, &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
+	return &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
 }
 
 // serveMembership answers a change that another node passed on.
@@ -271,9 +306,9 @@ func (n *Node) serveMembership(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("not a change of the members: %v", err), http.StatusBadRequest)
 		return
 	}
-	status, err := n.changeMembers(r.Context(), c)
+	err := n.changeMembers(r.Context(), c)
 	if err == nil {
-		w.WriteHeader(status)
+		w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	refusal := memberRefusal{Status: http.StatusInternalServerError, Detail: err.Error()}
