@@ -235,6 +235,6 @@ func TestFollowerReads(t *testing.T) {
 		leader.produce("t", "b")
 		require.Less(t, <-done, 50*time.Millisecond, "a reader at a follower waits for no long poll")
 		_, p = near.read("t", 99, "b")
-		require.Equal(t, "OFFSET_OUT_OF_RANGE", name(p.ErrorCode))
+		require.Equal(t, "OFFSET_NOT_AVAILABLE", name(p.ErrorCode), "only the leader knows where the log ends")
 	})
 }

@@ -93,10 +93,12 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 	}
 	got, err := log.Fetch(r)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
-	if _, leads := log.(*partition.Leader); leads && err != nil {
-		err = f.broker.doubted(f.view, t.Topic, t.TopicID, in.Partition, err)
-	}
 	if err != nil {
+		if _, follows := log.(*partition.Follower); !follows {
+			err = f.broker.doubted(f.view, t.Topic, t.TopicID, in.Partition, err)
+		} else if partition.Misleads(err) {
+			err = partition.ErrOffsetUnknown // the leader knows
+		}
 		f.refuse(t, out, err)
 		return
 	}

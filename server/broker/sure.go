@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"millrace/internal/ktag"
 	"millrace/server/metadata"
 	"millrace/server/partition"
-	"millrace/storage"
 )
 
 // A leader that was cut off goes on as one until it hears otherwise, and its log ends where it was cut off. To a client
@@ -51,14 +49,9 @@ func (b *Broker) sure(topic *metadata.Topic, number int32) bool {
 	return alone || heard
 }
 
-// doubted replaces an error of a leader that says that the client is wrong, where the leader's log may be what is wrong.
+// doubted replaces an error of a leader that may mislead the client, unless it is sure to lead.
 func (b *Broker) doubted(v *view, topic string, id [16]byte, number int32, err error) error {
-	var (
-		sequence *partition.SequenceError
-		expected *partition.ExpectedOffsetError
-		out      *storage.OutOfRangeError
-	)
-	if !errors.As(err, &sequence) && !errors.As(err, &expected) && !(errors.As(err, &out) && out.Offset > out.End) {
+	if !partition.Misleads(err) {
 		return err
 	}
 	if t, unknown := v.topic(topic, id); unknown == nil && !b.sure(t, number) {

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,7 @@ func TestReplacedLeaderDoesNotJudge(t *testing.T) {
 		old.cut.Store(false) // heartbeats are answered, and the metadata is not there yet
 		c.await("broker 1 is active", func() bool { return !c.image().Broker(1).Fenced })
 		time.Sleep(time.Second)
+		synctest.Wait()
 		silent()
 		old.heal()
 		require.Equal(t, "NONE", c.members[2].describeProducers("t"))
