@@ -42,8 +42,9 @@ func (rt *Router) options(w http.ResponseWriter, r *http.Request) {
 }
 
 func (rt *Router) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	err := Refuse(MethodNotAllowed, "%s is not a method of %s", r.Method, r.URL.Path)
-	err.Allow = strings.Join(rt.allowed(r), ", ")
+	allow := strings.Join(rt.allowed(r), ", ")
+	err := Refuse(MethodNotAllowed, "%s is not a method of %s, which has %s", r.Method, r.URL.Path, allow)
+	err.Allow = allow
 	writeByFamily(w, r, err)
 }
 

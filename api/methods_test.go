@@ -70,7 +70,7 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 	}
 	w := serve(h, http.MethodHead, "/v1/act", "")
 	require.Equal(t, "OPTIONS, POST", w.Header().Get("Allow"))
-	require.Contains(t, w.Body.String(), "HEAD is not a method of")
+	require.Contains(t, w.Body.String(), "HEAD is not a method of /v1/act, which has OPTIONS, POST.")
 }
 
 func TestOptionsNameTheMethods(t *testing.T) {

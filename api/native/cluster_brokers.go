@@ -224,9 +224,10 @@ func (p *drainPlan) refusal(broker int32) error {
 	}
 	parts := make([]string, len(whys))
 	for i, why := range whys {
-		parts[i] = fmt.Sprintf("%s (%s), since %s",
-			count(len(held[why]), "partition", "partitions"), firstFew(held[why]), why)
+		n := len(held[why])
+		parts[i] = fmt.Sprintf("%s (%s) %s nowhere to go, since %s",
+			count(n, "partition", "partitions"), firstFew(held[why]), hasHave(n), why)
 	}
-	return api.Refuse(api.ClusterConflict, "broker %s cannot be drained; nowhere to go have %s",
+	return api.Refuse(api.ClusterConflict, "broker %s cannot be drained: %s",
 		strconv.Itoa(int(broker)), strings.Join(parts, "; "))
 }

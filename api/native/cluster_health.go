@@ -324,6 +324,13 @@ func isAre(n int) string {
 	return "are"
 }
 
+func hasHave(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
+}
+
 func doDoes(n int) string {
 	if n == 1 {
 		return "does"

@@ -482,7 +482,11 @@ A node that is stopped hands over by itself; this is for maintenance that it sho
 			if err := r.do(cmd.Context(), jsonCall(http.MethodPost, "/v1/cluster/leadership:transfer", body), nil); err != nil {
 				return err
 			}
-			if !asJSON {
+			switch {
+			case asJSON:
+			case len(args) == 1:
+				fmt.Fprintf(c.out, "node %s leads now\n", args[0])
+			default:
 				fmt.Fprintln(c.out, "another voter leads now; see 'millrace cluster members'")
 			}
 			return nil

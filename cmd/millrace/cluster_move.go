@@ -137,7 +137,11 @@ func (c *cli) showPlan(id string, plan *drainPlan, dry bool) error {
 	if dry {
 		verb = "would move"
 	}
-	fmt.Fprintf(c.out, "%s %s off broker %s\n", plural(plan.Count, "partition"), verb+ending(plan.Count, dry), id)
+	fmt.Fprintf(c.out, "%s %s off broker %s", plural(plan.Count, "partition"), verb+ending(plan.Count, dry), id)
+	if plan.Unmovable.Count > 0 {
+		fmt.Fprintf(c.out, "; %d cannot, so a drain would be refused", plan.Unmovable.Count)
+	}
+	fmt.Fprintln(c.out)
 	if plan.Count == 0 && plan.Unmovable.Count == 0 {
 		return nil
 	}
@@ -146,7 +150,7 @@ func (c *cli) showPlan(id string, plan *drainPlan, dry bool) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", m.Topic, m.Partition, ids(m.Replicas), ids(m.To))
 	}
 	for _, u := range plan.Unmovable.Items {
-		fmt.Fprintf(w, "%s\t%d\t\tnowhere: %s\n", u.Topic, u.Partition, u.Detail)
+		fmt.Fprintf(w, "%s\t%d\t-\tnowhere: %s\n", u.Topic, u.Partition, u.Detail)
 	}
 	return w.Flush()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -50,12 +51,14 @@ type topicDescription struct {
 		Earliest  *int64 `json:"earliest_offset"`
 		Latest    *int64 `json:"latest_offset"`
 	} `json:"partitions"`
-	Configs []struct {
-		Name    string  `json:"name"`
-		Value   *string `json:"value"`
-		Source  string  `json:"source"`
-		Default bool    `json:"default"`
-	} `json:"configs"`
+	Configs []topicConfig `json:"configs"`
+}
+
+type topicConfig struct {
+	Name    string  `json:"name"`
+	Value   *string `json:"value"`
+	Source  string  `json:"source"`
+	Default bool    `json:"default"`
 }
 
 func topicPath(name string) string { return "/v1/topics/" + url.PathEscape(name) }
@@ -254,12 +257,13 @@ func (c *cli) showTopic(raw json.RawMessage, asJSON, all bool) error {
 	if err := c.showPartitions(&t); err != nil {
 		return err
 	}
+	shown := slices.DeleteFunc(t.Configs, func(k topicConfig) bool { return k.Default && !all })
+	if len(shown) == 0 {
+		return nil
+	}
 	fmt.Fprintln(c.out)
 	w := c.table("CONFIG\tVALUE\tSOURCE")
-	for _, k := range t.Configs {
-		if k.Default && !all {
-			continue
-		}
+	for _, k := range shown {
 		value := ""
 		if k.Value != nil {
 			value = *k.Value
