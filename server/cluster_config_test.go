@@ -40,7 +40,7 @@ func TestClusterConfigMistakes(t *testing.T) {
 			[]string{"http://h2:8082 is there twice"}},
 		"no id": {func(c *server.Config) { c.Voters[2].ID = 0 }, []string{"node id 0", "at least 1"}},
 		"https": {func(c *server.Config) { c.Voters[2].Address = "https://h3:8082" },
-			[]string{"base URL of a node", "http://"}},
+			[]string{"do not speak TLS", "want http://h3:8082"}},
 		"a path": {func(c *server.Config) { c.Voters[2].Address = "http://h3:8082/x" },
 			[]string{"base URL of a node"}},
 		"no host": {func(c *server.Config) { c.Voters[2].Address = "http://:8082" }, []string{"base URL of a node"}},

@@ -122,6 +122,9 @@ func ParseVoters(text string) ([]quorum.Voter, error) {
 // CheckNodeURL refuses what is no base URL of a node.
 func CheckNodeURL(address string) error {
 	u, err := url.Parse(address)
+	if err == nil && u.Scheme == "https" {
+		return fmt.Errorf("%q: nodes do not speak TLS in this version: want http://%s", address, u.Host)
+	}
 	if err != nil || u.Scheme != "http" || u.Hostname() == "" || "http://"+u.Host != address {
 		return fmt.Errorf("%q: want the base URL of a node, such as http://node1.example:8082", address)
 	}

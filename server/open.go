@@ -85,7 +85,7 @@ func (n *Node) listen() error {
 	if l == nil {
 		var err error
 		if l, err = net.Listen("tcp", n.cfg.Listen); err != nil {
-			return fmt.Errorf("%w; is another node running there? --listen 127.0.0.1:0 takes a free port", err)
+			return fmt.Errorf("%w; is another node running there? Stop it, or choose another port", err)
 		}
 	}
 	limit := connectionLimit(n.cfg.HTTP.MaxConnections, openFiles())

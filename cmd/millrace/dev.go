@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,6 +73,8 @@ func (c *cli) dev(ctx context.Context, s settings, port int) error {
 	if err != nil {
 		return err
 	}
+	var stopping atomic.Bool
+	logger = slog.New(untilStop{logger.Handler(), &stopping})
 	tuneCollector(s, logger)
 	fatal := make(chan error, devNodes)
 	configs := devConfigs(s, port, logger, func(err error) {
@@ -83,6 +87,10 @@ func (c *cli) dev(ctx context.Context, s settings, port int) error {
 	for _, cfg := range configs {
 		node, err := server.Open(cfg)
 		if err != nil {
+			stopping.Store(true)
+			if errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w with --port", err)
+			}
 			return errors.Join(fmt.Errorf("start node %d: %w", cfg.NodeID, err), closeNodes(nodes))
 		}
 		nodes = append(nodes, node)
@@ -94,6 +102,7 @@ func (c *cli) dev(ctx context.Context, s settings, port int) error {
 	select {
 	case <-ctx.Done():
 		c.stop() // from here on a second signal ends the process at once
+		stopping.Store(true)
 		return closeNodes(nodes)
 	case err := <-fatal:
 		return errors.Join(fmt.Errorf("a node cannot go on: %w", err), closeNodes(nodes))
@@ -118,6 +127,27 @@ func devConfigs(s settings, port int, logger *slog.Logger, fatal func(error)) []
 		configs = append(configs, cfg)
 	}
 	return configs
+}
+
+// untilStop drops the warnings of nodes that stop: all of them stop at once, so each misses the others.
+type untilStop struct {
+	slog.Handler
+	stopping *atomic.Bool
+}
+
+// Enabled implements slog.Handler.
+func (h untilStop) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.Handler.Enabled(ctx, level) && (level != slog.LevelWarn || !h.stopping.Load())
+}
+
+// WithAttrs implements slog.Handler.
+func (h untilStop) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return untilStop{h.Handler.WithAttrs(attrs), h.stopping}
+}
+
+// WithGroup implements slog.Handler.
+func (h untilStop) WithGroup(name string) slog.Handler {
+	return untilStop{h.Handler.WithGroup(name), h.stopping}
 }
 
 func devAddress(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

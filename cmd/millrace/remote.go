@@ -124,6 +124,10 @@ func (r *remote) noAnswer(ctx context.Context, c call, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return &failure{exitInterrupted, context.Canceled}
 	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return failf(exitUnreachable, "what answers at %s speaks http, not https: try http%s",
+			r.base, strings.TrimPrefix(r.base, "https"))
+	}
 	var op *net.OpError
 	var dns *net.DNSError
 	if c.method == http.MethodGet || errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" {

@@ -137,6 +137,28 @@ func TestCutReadIsUnreachable(t *testing.T) {
 	require.Equal(t, exitUnreachable, code)
 }
 
+// Whoever writes https, which no node speaks, is told what to write.
+func TestHTTPSIsNotSpoken(t *testing.T) {
+	url, _ := answering(t, answer(200, "{}"))
+	_, stderr, code := command(t, "", "topic", "list", "--url", strings.Replace(url, "http:", "https:", 1))
+	require.Equal(t, exitUnreachable, code)
+	require.Contains(t, stderr, "speaks http, not https: try "+url)
+}
+
+// A port in use is named with the flag that chooses another one.
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	for _, args := range [][]string{{"serve", "--listen", l.Addr().String()}, {"dev", "--port", port}} {
+		_, stderr, code := command(t, "", append(args, "--data-dir", t.TempDir())...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "Stop it, or choose another port with "+args[1]+"\n")
+	}
+}
+
 // Consume goes on where it was when the node is away for a while.
 func TestConsumeRetriesFromWhereItWas(t *testing.T) {
 	record := func(i int) string {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -100,6 +101,9 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 		}
 	}
 	node, err := server.Open(s.Config)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w with --listen", err)
+	}
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
