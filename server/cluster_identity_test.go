@@ -315,6 +315,8 @@ func TestClusterReadmissionBrokenOff(t *testing.T) {
 				l.ready(2)
 				voters, _ = l.members(1)
 				require.Equal(t, c.voters, voters)
+				_, text := l.do(3, http.MethodGet, "/v1/cluster/health", "")
+				require.Equal(t, len(voters) < 3, strings.Contains(text, `"missing":[2]`), text)
 			})
 		})
 	}

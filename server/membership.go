@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -50,8 +51,19 @@ func (n *Node) membership() native.Membership {
 		Add: func(ctx context.Context, id int32, url string) error {
 			return n.changeMembers(ctx, memberChange{Op: "add", ID: id, Address: url})
 		},
+		Listed:  n.listedVoters(),
 		Promote: change("promote"), Demote: change("demote"), Remove: change("remove"), Transfer: change("transfer"),
 	}
+}
+
+// listedVoters are the ids in --voters.
+func (n *Node) listedVoters() []int32 {
+	var ids []int32
+	for _, v := range n.cfg.Voters {
+		ids = append(ids, v.ID)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func (n *Node) members() ([]native.Member, error) {

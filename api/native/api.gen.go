@@ -185,7 +185,7 @@ type ClusterBrokerPage struct {
 	Items []ClusterBroker `json:"items"`
 }
 
-// ClusterHealth Example: {"brokers":{"active":2,"fenced":[3],"registered":3,"shutting_down":[]},"controller":1,"partitions":{"at_min_isr":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]},"offline":{"count":0,"items":[]},"total":52,"under_min_isr":{"count":0,"items":[]},"under_replicated":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]}},"quorum":{"away":[3],"leader":1,"voters":[1,2,3]},"reasons":["broker 3 does not answer","1 partition has a replica that is not in sync (orders-0)"],"status":"degraded"}
+// ClusterHealth Example: {"brokers":{"active":2,"fenced":[3],"registered":3,"shutting_down":[]},"controller":1,"partitions":{"at_min_isr":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]},"offline":{"count":0,"items":[]},"total":52,"under_min_isr":{"count":0,"items":[]},"under_replicated":{"count":1,"items":[{"isr":[1,2],"leader":1,"min_isr":2,"partition":0,"replicas":[1,2,3],"topic":"orders"}]}},"quorum":{"away":[3],"leader":1,"missing":[],"voters":[1,2,3]},"reasons":["broker 3 does not answer","1 partition has a replica that is not in sync (orders-0)"],"status":"degraded"}
 type ClusterHealth struct {
 	Brokers BrokerCounts `json:"brokers"`
 
@@ -490,6 +490,10 @@ type QuorumHealth struct {
 
 	// Leader The leader of the metadata quorum; -1 if there is none.
 	Leader int32 `json:"leader"`
+
+	// Missing The nodes in `--voters` that have no vote, as long as there are fewer voters than that list has. A voter whose
+	// disk was lost gets its vote back by itself once it has caught up.
+	Missing []int32 `json:"missing"`
 
 	// Voters The members that vote; empty if that cannot be told at the moment.
 	Voters []int32 `json:"voters"`

@@ -35,6 +35,8 @@ type clusterView struct {
 	minISR map[string]int
 	// members is nil if they cannot be told.
 	members []Member
+	// listed are the nodes that were to vote from the first.
+	listed []int32
 }
 
 // view asks for all that a health report is made from. What a cluster cannot tell beyond brokers and topics, such as
@@ -67,6 +69,7 @@ func (s *Server) view(ctx context.Context) (*clusterView, error) {
 	}
 	v.moving = s.moving(ctx, state)
 	v.members, _ = s.members(ctx)
+	v.listed = s.membership.Listed
 	return v, nil
 }
 
@@ -183,6 +186,11 @@ func reasons(h *ClusterHealth, f *findings) (out []reason) {
 		say(healthDegraded, "%s of %d voters %s away (%s); %s", strconv.Itoa(len(away)), len(h.Quorum.Voters),
 			isAre(len(away)), idList(away), losses(left))
 	}
+	if ids := h.Quorum.Missing; len(ids) > 0 {
+		say(healthDegraded, "node %s of --voters %s no vote, and there %s only %s: wait until it has caught up if its disk is "+
+			"new, else promote it or another node", idList(ids), hasHave(len(ids)), isAre(len(h.Quorum.Voters)),
+			count(len(h.Quorum.Voters), "voter", "voters"))
+	}
 	if ids := h.Brokers.Fenced; len(ids) > 0 {
 		say(healthDegraded, "%s %s not answer", brokersNamed(ids), doDoes(len(ids)))
 	}
@@ -210,7 +218,7 @@ func losses(left int) string {
 
 // quorum tells of the voters. A cluster whose members cannot be told has the controller for its leader.
 func (v *clusterView) quorum() QuorumHealth {
-	out := QuorumHealth{Leader: v.state.Controller, Voters: []int32{}, Away: []int32{}}
+	out := QuorumHealth{Leader: v.state.Controller, Voters: []int32{}, Away: []int32{}, Missing: []int32{}}
 	if v.members != nil {
 		out.Leader = -1
 	}
@@ -224,6 +232,13 @@ func (v *clusterView) quorum() QuorumHealth {
 		out.Voters = append(out.Voters, m.ID)
 		if b := v.state.Broker(m.ID); b == nil || b.Fenced {
 			out.Away = append(out.Away, m.ID)
+		}
+	}
+	if v.members != nil && len(out.Voters) < len(v.listed) {
+		for _, id := range v.listed {
+			if !slices.Contains(out.Voters, id) {
+				out.Missing = append(out.Missing, id)
+			}
 		}
 	}
 	return out

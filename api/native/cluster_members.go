@@ -22,6 +22,8 @@ type Membership struct {
 	Demote   func(ctx context.Context, id int32) error
 	Remove   func(ctx context.Context, id int32) error
 	Transfer func(ctx context.Context, id int32) error // to the voter id, or to any if it is -1
+	// Listed are the ids in --voters, sorted.
+	Listed []int32
 }
 
 // Member is one member of the metadata quorum.

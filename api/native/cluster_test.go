@@ -21,7 +21,7 @@ func TestHealthOfAWholeCluster(t *testing.T) {
 	f.topic("orders", []int32{1, 2, 3}, []int32{2, 3, 1})
 	f.configs[topicOrders] = map[string]string{"min.insync.replicas": "2"}
 	o := operate(t, f, native.Membership{})
-	o.shows(`{"status":"ok","reasons":[],"controller":1,"quorum":{"leader":1,"voters":[],"away":[]},
+	o.shows(`{"status":"ok","reasons":[],"controller":1,"quorum":{"leader":1,"voters":[],"away":[],"missing":[]},
 		"brokers":{"registered":3,"active":3,"fenced":[],"shutting_down":[]},
 		"partitions":{"total":2,"offline":{"count":0,"items":[]},"under_min_isr":{"count":0,"items":[]},
 		"at_min_isr":{"count":0,"items":[]},"under_replicated":{"count":0,"items":[]}}}`, o.get("/v1/cluster/health"))
@@ -56,13 +56,31 @@ func TestHealthTellsWhatIsWrong(t *testing.T) {
 		"1 partition would refuse acks=all with one replica less (orders-0)",
 		"2 partitions have a replica that is not in sync (orders-0, orders-1)",
 	}, h["reasons"])
-	o.shows(`{"leader":1,"voters":[1,2,3],"away":[3]}`, h["quorum"])
+	o.shows(`{"leader":1,"voters":[1,2,3],"away":[3],"missing":[]}`, h["quorum"])
 	p := h["partitions"].(map[string]any)
 	o.shows(`{"count":2,"items":[{"topic":"orders","partition":2,"leader":-1,"replicas":[1,2,3],"isr":[1,2,3],
 		"min_isr":2}]}`, p["offline"])
 	f.controller = -1
 	require.Contains(t, o.get("/v1/cluster")["reasons"].([]any)[0], "no controller")
 	o.problem(o.send(http.MethodGet, "/v1/cluster/health?limit=0", ""), 400, "INVALID_PARAMETER")
+}
+
+// A node that was to vote and has no vote is told, unless another one votes in its place.
+func TestHealthTellsOfMissingVoters(t *testing.T) {
+	f := newFakeCluster(t, "", "", "", "")
+	list := []native.Member{{ID: 3}, {ID: 1, Voter: true, Leader: true}, {ID: 2, Voter: true}, {ID: 4}}
+	o := operate(t, f, native.Membership{
+		Members: func(context.Context) ([]native.Member, error) { return list, nil }, Listed: []int32{1, 2, 3},
+	})
+	h := o.get("/v1/cluster/health")
+	require.Equal(t, "degraded", h["status"])
+	require.Equal(t, []any{"node 3 of --voters has no vote, and there are only 2 voters: wait until it has caught up if its " +
+		"disk is new, else promote it or another node"}, h["reasons"])
+	o.shows(`{"leader":1,"voters":[1,2],"away":[],"missing":[3]}`, h["quorum"])
+	list[3].Voter = true
+	h = o.get("/v1/cluster/health")
+	require.Equal(t, "ok", h["status"])
+	o.shows(`{"leader":1,"voters":[1,2,4],"away":[],"missing":[]}`, h["quorum"])
 }
 
 func TestListBrokers(t *testing.T) {
