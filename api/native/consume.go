@@ -125,7 +125,7 @@ func (k *consumer) read(w http.ResponseWriter, r *http.Request, partition int32)
 		}
 		q.origin = origin{kind: originPosition, position: p}
 	}
-	topic, err := k.client.Topic(r.Context(), api.PathParam(r, "topic"), client.Refuse)
+	topic, err := topicToRead(r.Context(), k.client, api.PathParam(r, "topic"), partition, &q)
 	if err != nil {
 		return err
 	}

@@ -75,18 +75,24 @@ func (g *growing) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, e
 	return resp, nil
 }
 
+// serve gives the API over the topic until the test ends.
+func (g *growing) serve(t *testing.T) http.Handler {
+	c := client.New(g, client.Options{})
+	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
+	require.NoError(t, err)
+	s := native.New(native.Options{Edge: edge, Client: c})
+	t.Cleanup(s.Close)
+	r := chi.NewRouter()
+	s.Mount(r)
+	return r
+}
+
 // A long poll reads the partitions that its topic gets meanwhile, within some seconds.
 func TestLongPollSeesNewPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &growing{}
 		g.partitions.Store(1)
-		c := client.New(g, client.Options{})
-		edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
-		require.NoError(t, err)
-		s := native.New(native.Options{Edge: edge, Client: c})
-		defer s.Close()
-		r := chi.NewRouter()
-		s.Mount(r)
+		r := g.serve(t)
 		poll := func() (p shownPage, took time.Duration) {
 			start := time.Now()
 			w := httptest.NewRecorder()
@@ -103,5 +109,38 @@ func TestLongPollSeesNewPartitions(t *testing.T) {
 		require.Equal(t, []string{"7", "7"}, values(p.Records))
 		require.Equal(t, 10*time.Second, took)
 		require.Equal(t, "0,1,1~AQAA", p.Next)
+	})
+}
+
+// A reader that comes from a node that knows more partitions of a topic is served as soon as this one knows them too.
+func TestPositionsOfPartitionsNotHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &growing{}
+		g.partitions.Store(1)
+		r := g.serve(t)
+		get := func(path string) (status int, took time.Duration) {
+			start := time.Now()
+			w := httptest.NewRecorder()
+			r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			return w.Code, time.Since(start)
+		}
+		status, _ := get("/v1/topics/t/records")
+		require.Equal(t, http.StatusOK, status)
+		g.partitions.Store(2) // and what is known here is a moment old
+		for _, path := range []string{"/v1/topics/t/partitions/1/records", "/v1/topics/t/records?from=0,1"} {
+			status, took := get(path)
+			require.Equal(t, http.StatusOK, status, path)
+			require.Zero(t, took, path)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { g.partitions.Store(3) })
+		status, took := get("/v1/topics/t/records?from=0,1,1~AQAA")
+		require.Equal(t, http.StatusOK, status)
+		require.LessOrEqual(t, took, 400*time.Millisecond)
+		status, took = get("/v1/topics/t/records?from=0,1,1,1~AQAA")
+		require.Equal(t, http.StatusServiceUnavailable, status, "the position may well be right")
+		require.Equal(t, time.Second, took)
+		status, took = get("/v1/topics/t/records?from=0,1,1,1")
+		require.Equal(t, http.StatusBadRequest, status, "written by hand")
+		require.Zero(t, took)
 	})
 }
