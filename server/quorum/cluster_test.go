@@ -521,6 +521,28 @@ func TestMembership(t *testing.T) {
 	})
 }
 
+// A transfer to a voter that does not answer is not told as refused: the voter may have heard of it.
+func TestTransferWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 10, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		leader := c.leader()
+		to := 1 + leader.id%3
+		c.net.Cut(hostOf(leader.id), hostOf(to))
+		err := leader.Transfer(t.Context(), to)
+		require.ErrorContains(t, err, "unknown outcome")
+		require.NotErrorIs(t, err, quorum.ErrRefused)
+		c.net.Heal()
+
+		c.stop(c.members[to])
+		time.Sleep(10 * time.Second) // an election may be under way
+		err = c.leader().Transfer(t.Context(), to)
+		require.ErrorContains(t, err, "unknown outcome")
+		require.NotErrorIs(t, err, quorum.ErrRefused)
+	})
+}
+
 // A disk that fails under the leader makes another node lead.
 func TestLeaderWithAFailedDiskGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

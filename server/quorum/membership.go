@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -183,11 +184,17 @@ func (q *Raft) changeError(err error) error {
 		return ErrNotLeader
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return fmt.Errorf("%w: the change of members before this one is not agreed on yet", ErrBusy)
-	case errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrLeadershipLost):
+	case errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrLeadershipLost), mayTransfer(err):
 		return fmt.Errorf("change of members with unknown outcome: %w", err)
 	default:
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+}
+
+// mayTransfer tells the errors of raft after which a transfer may happen all the same: the message may be on its way.
+func mayTransfer(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, "leadership transfer timeout") || strings.HasPrefix(text, "failed to make TimeoutNow RPC")
 }
 
 // warnOfEvenNumber tells that an even number of voters survives no more than one voter less.
