@@ -153,8 +153,8 @@ func readAnswer(ctx context.Context, r kmsg.Request, answer *http.Response) ([]b
 	if r.Key() == kmsg.Fetch.Int16() {
 		arena = record.ArenaFrom(ctx)
 	}
-	body := arena.Alloc(int(n))
-	if _, err := io.ReadFull(answer.Body, body); err != nil {
+	body, err := readWhole(answer.Body, int(n), arena)
+	if err != nil {
 		return nil, fmt.Errorf("broken off: %w", err)
 	}
 	return body, nil

@@ -17,11 +17,15 @@ import (
 	"millrace/record"
 )
 
+// Memory for a body, of a request or an answer.
+const (
+	firstBytes = 64 << 10 // are set aside before any has come
+	growth     = 16       // a longer one takes so many times what has come
+)
+
 // Bounds of what a handler takes.
 const (
 	defaultMaxBody = 128 << 20
-	firstBytes     = 64 << 10         // of a body are set aside before any has come
-	growth         = 16               // a longer one takes so many times what has come
 	bodyTime       = 30 * time.Second // for a body to come, and for an answer to be taken
 	maxTimeout     = 10 * time.Minute // that a sender may ask for
 	warnEvery      = time.Minute
@@ -178,11 +182,21 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request, arena *record.Are
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // it could be set before
 	}
 	size := int(r.ContentLength)
+	body, err := readWhole(r.Body, size, arena)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the body broke off after %d of %d bytes: %v", len(body), size, err)
+	}
+	return body, nil
+}
+
+// readWhole reads a body that is said to have so many bytes. Memory is taken as they come, not as they are announced.
+// With an error goes what came.
+func readWhole(r io.Reader, size int, arena *record.Arena) ([]byte, error) {
 	buf := arena.Alloc(min(size, firstBytes))
 	for at := 0; ; {
-		n, err := io.ReadFull(r.Body, buf[at:])
+		n, err := io.ReadFull(r, buf[at:])
 		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "the body broke off after %d of %d bytes: %v", at+n, size, err)
+			return buf[:at+n], err
 		}
 		if at = len(buf); at == size {
 			return buf, nil

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -314,6 +315,30 @@ func TestStubOfABody(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.Code)
 	require.Contains(t, w.Body.String(), "broke off")
 }
+
+// A stub of an answer takes little memory as well.
+func TestStubOfAnAnswer(t *testing.T) {
+	c := peer.NewClient(peer.ClientOptions{
+		Node: 2, URL: "http://n2:1", Credential: secret,
+		Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{
+				StatusCode: http.StatusOK, ContentLength: 256 << 20, Body: io.NopCloser(strings.NewReader("stub")),
+			}, nil
+		}),
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := c.Request(t.Context(), kmsg.NewPtrMetadataRequest())
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "broken off")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+}
+
+// roundTripper is a func as a transport.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestBadRequests(t *testing.T) {
 	h := peer.NewHandler(peer.HandlerOptions{Credential: secret, To: requestor(
