@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,13 +28,20 @@ func (p TopicPartition) Compare(q TopicPartition) int {
 	return cmp.Or(strings.Compare(p.Topic, q.Topic), cmp.Compare(p.Partition, q.Partition))
 }
 
-// byTopic groups partitions by their topic, in their order.
-func byTopic(partitions []TopicPartition) map[string][]int32 {
-	out := make(map[string][]int32)
+// byTopic groups partitions by their topic, in their order. Topics come in the order of their names: what is sent
+// does not depend on chance.
+func byTopic(partitions []TopicPartition) iter.Seq2[string, []int32] {
+	groups := make(map[string][]int32)
 	for _, p := range partitions {
-		out[p.Topic] = append(out[p.Topic], p.Partition)
+		groups[p.Topic] = append(groups[p.Topic], p.Partition)
 	}
-	return out
+	return func(yield func(string, []int32) bool) {
+		for _, topic := range slices.Sorted(maps.Keys(groups)) {
+			if !yield(topic, groups[topic]) {
+				return
+			}
+		}
+	}
 }
 
 // Reassignment is a change of a partition's replicas that is under way. Replicas are all of now, those to come and
@@ -109,26 +118,24 @@ func (c *Client) reassign(ctx context.Context, moves []Move) []error {
 	req := kmsg.NewPtrAlterPartitionAssignmentsRequest()
 	req.Version = 1
 	req.TimeoutMillis = c.adminMillis()
-	topics := make(map[string]*kmsg.AlterPartitionAssignmentsRequestTopic)
+	places := make(map[string]int) // in req.Topics
 	for _, m := range moves {
 		p := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
 		p.Partition, p.Replicas = m.Partition, m.Replicas
-		t := topics[m.Topic]
-		if t == nil {
-			t = &kmsg.AlterPartitionAssignmentsRequestTopic{Topic: m.Topic}
-			topics[m.Topic] = t
+		i, known := places[m.Topic]
+		if !known {
+			i = len(req.Topics)
+			places[m.Topic] = i
+			req.Topics = append(req.Topics, kmsg.AlterPartitionAssignmentsRequestTopic{Topic: m.Topic})
 		}
-		t.Partitions = append(t.Partitions, p)
-	}
-	for _, t := range topics {
-		req.Topics = append(req.Topics, *t)
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	out := make([]error, len(moves))
 	resp, err := call(ctx, "reassign partitions", req.RequestWith, c.requestor)
 	if err == nil {
 		err = fault(resp.ErrorCode, resp.ErrorMessage, "", -1)
 	}
-	for name := range topics {
+	for name := range places {
 		c.Forget(name)
 	}
 	if err != nil {

@@ -2,6 +2,8 @@ package route
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -25,8 +27,8 @@ func describeConfigs(ctx context.Context, r *Router, request kmsg.Request) (kmsg
 	resp.Version = req.Version
 	resp.Resources = make([]kmsg.DescribeConfigsResponseResource, len(req.Resources))
 	var wg sync.WaitGroup
-	for id, at := range places {
-		wg.Go(func() { r.describeAt(ctx, id, req, at, resp.Resources) })
+	for _, id := range slices.Sorted(maps.Keys(places)) { // in an order that a simulation can repeat
+		wg.Go(func() { r.describeAt(ctx, id, req, places[id], resp.Resources) })
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
