@@ -101,3 +101,17 @@ func SetReplicaLogStart(t *kmsg.Tags, offset int64) { setInt64(t, tagReplicaLogS
 
 // ReplicaLogStart reads what SetReplicaLogStart wrote.
 func ReplicaLogStart(t *kmsg.Tags) (offset int64, ok bool) { return getInt64(t, tagReplicaLogStart) }
+
+// SetUnsettled asks, in a partition of a follower's FetchRequest, to be told when the leader epoch is settled.
+func SetUnsettled(t *kmsg.Tags) { t.Set(tagUnsettled, nil) }
+
+// Unsettled reports whether SetUnsettled was called.
+func Unsettled(t *kmsg.Tags) bool { return has(t, tagUnsettled) }
+
+// SetSettled says, in a partition of a FetchResponse, to a follower that asked: its log, up to the offset of the
+// request, holds all that the leader had when its epoch began, and the log of every replica that could be the next
+// leader agrees with the leader's. What is missing there is in no log that counts, and never will be.
+func SetSettled(t *kmsg.Tags) { t.Set(tagSettled, nil) }
+
+// Settled reports whether SetSettled was called.
+func Settled(t *kmsg.Tags) bool { return has(t, tagSettled) }

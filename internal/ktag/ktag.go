@@ -39,6 +39,8 @@ const (
 	tagErrorMessage
 	tagShuttingDown
 	tagReplicaLogStart
+	tagUnsettled
+	tagSettled
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset

@@ -147,3 +147,13 @@ func TestNamedProducerID(t *testing.T) {
 	require.True(t, ktag.IsNamed(1<<62))
 	require.True(t, ktag.IsNamed(1<<62|(1<<61-1)))
 }
+
+func TestSettledTags(t *testing.T) {
+	var tags kmsg.Tags
+	ktag.SetUnsettled(&tags)
+	require.True(t, ktag.Unsettled(&tags))
+	require.False(t, ktag.Settled(&tags))
+	ktag.SetSettled(&tags)
+	require.True(t, ktag.Settled(&tags))
+	require.Equal(t, 2, tags.Len())
+}

@@ -88,6 +88,9 @@ type Broker struct {
 	started  bool          // guarded by turn
 	fetchers *fetchers     // guarded by turn
 
+	awaiting atomic.Int64  // acks=all produces that wait for their batches
+	answered chan struct{} // gets one, if there is room, when a broker that is to stop has none left
+
 	// failing is set while there are partitions that reopen may help.
 	failing atomic.Bool
 
@@ -104,7 +107,7 @@ func Open(cfg Config) *Broker {
 	if cfg.Peer == nil {
 		cfg.Peer = func(int32) kmsg.Requestor { return nil }
 	}
-	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1), pool: record.NewPool(warmBytes)}
+	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1), answered: make(chan struct{}, 1), pool: record.NewPool(warmBytes)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.view.Store(newView(cfg.NodeID))
 	b.life, b.isr, b.fetchers = newLifecycle(b), newIsrProposer(b), newFetchers(b)
@@ -114,6 +117,7 @@ func Open(cfg Config) *Broker {
 		LagTimeMax:   func() time.Duration { return b.newest.Load().Settings().ReplicaLagTimeMax },
 		OnIsrChange:  b.isr.want,
 		OnDamage:     func(r *partition.Replica, err error) { b.noticed(r.Name(), err) },
+		OnOrphan:     b.orphaned,
 		Flaws:        cfg.Flaws,
 	})
 	b.metrics = newMetrics(cfg.Registerer, b)

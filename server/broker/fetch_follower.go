@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/record"
 	"millrace/server/metadata"
 	"millrace/server/partition"
@@ -48,7 +49,8 @@ type followerFetch struct {
 // fetchedPart is what the fetch saw of one partition; leader is nil where there is nothing to watch.
 type fetchedPart struct {
 	leader *partition.Leader
-	seen   int64 // the log end that is no news: that of the log, or of the follower if it lacks something
+	// seen is what is no news; the log end is that of the follower if it lacks something.
+	seen partition.Seen
 }
 
 func (b *Broker) handleFollowerFetch(ctx context.Context, v *view,
@@ -123,10 +125,13 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 	got, err := leader.FetchFollower(partition.FollowerFetch{
 		Replica: f.req.ReplicaState.ID, BrokerEpoch: f.req.ReplicaState.Epoch, Offset: in.FetchOffset,
 		LeaderEpoch: in.CurrentLeaderEpoch, LastFetchedEpoch: in.LastFetchedEpoch, LogStart: in.LogStartOffset,
-		HighWatermark: in.HighWatermark, MaxBytes: most, Alloc: f.alloc, BoundsOnly: most == 0,
+		HighWatermark: in.HighWatermark, Unsettled: ktag.Unsettled(&in.UnknownTags), MaxBytes: most, Alloc: f.alloc,
+		BoundsOnly: most == 0,
 	})
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
-	f.parts = append(f.parts, fetchedPart{leader: leader, seen: got.LogEnd})
+	f.parts = append(f.parts, fetchedPart{leader: leader, seen: partition.Seen{
+		LogEnd: got.LogEnd, HighWatermark: in.HighWatermark, Unsettled: got.Unsettled,
+	}})
 	if err != nil {
 		f.broker.noticed(leader.Name(), err)
 		return err
@@ -135,6 +140,10 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 		out.DivergingEpoch.Epoch, out.DivergingEpoch.EndOffset = d.Epoch, d.EndOffset
 		f.urgent = true
 		return nil
+	}
+	if got.Settled {
+		ktag.SetSettled(&out.UnknownTags)
+		f.urgent = true
 	}
 	out.RecordBatches = got.Records
 	if f.size > 0 && len(got.Records) > most {
@@ -145,7 +154,7 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 		f.broker.throttles.leader.take(len(out.RecordBatches))
 	}
 	if len(out.RecordBatches) > 0 {
-		f.parts[len(f.parts)-1].seen = in.FetchOffset
+		f.parts[len(f.parts)-1].seen.LogEnd = in.FetchOffset
 		f.urgent = f.urgent || leader.Awaited() || !slices.Contains(t.Partitions[in.Partition].ISR, f.req.ReplicaState.ID)
 	}
 	return nil
@@ -203,13 +212,13 @@ func (f *followerFetch) wait(ctx context.Context) error {
 func (f *followerFetch) watch(w *partition.Waiter) error {
 	k := 0
 	for i := range f.req.Topics {
-		for j := range f.req.Topics[i].Partitions {
+		for range f.req.Topics[i].Partitions {
 			p := &f.parts[k]
 			k++
 			if p.leader == nil {
 				continue
 			}
-			if err := p.leader.WatchAppends(w, p.seen, f.req.Topics[i].Partitions[j].HighWatermark); err != nil {
+			if err := p.leader.WatchAppends(w, p.seen); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/record"
 	"millrace/server/metadata"
 	"millrace/server/partition"
@@ -34,6 +35,7 @@ type fetchLoop struct {
 	mu sync.Mutex
 	// Guarded by mu.
 	added     []*feed
+	stale     bool                    // the next request was built without knowing all
 	interrupt context.CancelCauseFunc // ends the request on its way; nil when there is none
 
 	// Of the loop's goroutine.
@@ -84,10 +86,11 @@ func newFetchLoop(f *fetcher) *fetchLoop {
 	}
 }
 
-// add hands the loop more partitions. A long poll on its way is given up, since it does not name them.
+// add hands the loop more partitions, or news of those it has. A long poll on its way is given up, since it does not
+// name them.
 func (l *fetchLoop) add(feeds ...*feed) {
 	l.mu.Lock()
-	l.added = append(l.added, feeds...)
+	l.added, l.stale = append(l.added, feeds...), true
 	interrupt := l.interrupt
 	l.mu.Unlock()
 	if interrupt != nil {
@@ -166,7 +169,7 @@ func (l *fetchLoop) move(to *fetchLoop, which func(*feed) bool) {
 func (l *fetchLoop) takeUp() {
 	l.mu.Lock()
 	l.feeds = append(l.feeds, l.added...)
-	l.added = l.added[:0]
+	l.added, l.stale = l.added[:0], false
 	l.mu.Unlock()
 	l.feeds = slices.DeleteFunc(l.feeds, (*feed).gone)
 }
@@ -281,6 +284,10 @@ func (l *fetchLoop) name(f *feed, pos partition.FetchPosition, most int) {
 	if pos.HasReaders {
 		p.HighWatermark = pos.HighWatermark
 	}
+	p.UnknownTags = kmsg.Tags{}
+	if pos.Unsettled {
+		ktag.SetUnsettled(&p.UnknownTags)
+	}
 	l.asked = append(l.asked, asking{feed: f, pos: pos, most: most})
 }
 
@@ -338,7 +345,7 @@ var errNoWay = errors.New("no way to that broker is known")
 func (l *fetchLoop) begin(interrupt context.CancelCauseFunc) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if interrupt != nil && len(l.added) > 0 {
+	if interrupt != nil && l.stale {
 		return false
 	}
 	l.interrupt = interrupt
@@ -389,7 +396,7 @@ func (l *fetchLoop) takePart(a *asking, part *kmsg.FetchResponseTopicPartition, 
 	}
 	got := partition.LeaderAnswer{
 		ErrorCode: part.ErrorCode, HighWatermark: part.HighWatermark, LogStart: part.LogStartOffset,
-		Records: part.RecordBatches,
+		Records: part.RecordBatches, Settled: ktag.Settled(&part.UnknownTags),
 	}
 	if d := part.DivergingEpoch; d.Epoch >= 0 || d.EndOffset >= 0 {
 		got.Diverging = &partition.EpochEnd{Epoch: d.Epoch, EndOffset: d.EndOffset}

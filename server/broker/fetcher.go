@@ -102,6 +102,14 @@ func (f *fetcher) rouse() {
 	f.busy.rouse()
 }
 
+// orphaned has a follower that is waited for fetched without the delay of a long poll that does not know of that.
+func (b *Broker) orphaned(n partition.Name) {
+	if f := b.view.Load().feed(n); f != nil { // else its first fetch is still to come
+		f.fetcher.quiet.add()
+		f.fetcher.busy.add()
+	}
+}
+
 // When a partition is moved from one loop to the other.
 const (
 	// fewFeeds is with how many partitions one loop does.

@@ -137,7 +137,7 @@ func (b *Broker) assume(h *hosted, number int32) {
 	meta, p := &h.topic.Partitions[number], &h.parts[number]
 	role := partition.Role{
 		Leader: meta.Leader, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
-		Replicas: meta.Replicas, ISR: meta.ISR, Recovering: meta.Recovering,
+		Replicas: meta.Replicas, ISR: meta.ISR, ELR: meta.ELR, Recovering: meta.Recovering,
 	}
 	if meta.Leader == b.cfg.NodeID {
 		b.unfeed(p)

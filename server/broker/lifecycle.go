@@ -83,9 +83,9 @@ func (b *Broker) Refused(id int32) {
 	b.life.noteRefused(id)
 }
 
-// Shutdown asks the controller to move this broker's leaderships to others, and returns when it has, or
-// when ctx ends. The broker goes on serving until Close. It is a no-op before Start and where
-// controlled.shutdown.enable is off.
+// Shutdown asks the controller to move this broker's leaderships to others, and returns when it has and
+// the fate of what was produced here until then is known, or when ctx ends. The broker goes on serving until
+// Close. It is a no-op before Start and where controlled.shutdown.enable is off.
 func (b *Broker) Shutdown(ctx context.Context) error {
 	if b.Epoch() < 0 || !b.Image().Settings().ControlledShutdown {
 		return nil
@@ -94,11 +94,33 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	b.life.hurry()
 	select {
 	case <-b.life.released:
+		b.awaitDecided(ctx)
 		return nil
 	case <-b.ctx.Done():
 		return errors.New("the broker was closed before its leaderships had moved")
 	case <-ctx.Done():
 		return fmt.Errorf("leaderships have not all moved: %w", context.Cause(ctx))
+	}
+}
+
+// decideTime is how long a broker whose leaderships have moved waits for what has become of batches that were not
+// committed by then: the new leaders need a round of fetches for that.
+const decideTime = 2 * time.Second
+
+// awaitDecided waits until no produce waits here any more. New ones are refused by now.
+func (b *Broker) awaitDecided(ctx context.Context) {
+	timer := time.NewTimer(decideTime)
+	defer timer.Stop()
+	for b.awaiting.Load() > 0 {
+		select {
+		case <-b.answered:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-b.ctx.Done():
+			return
+		}
 	}
 }
 

@@ -35,7 +35,8 @@ const (
 // produced is a batch that waits to be committed.
 type produced struct {
 	leader *partition.Leader
-	next   int64
+	at     partition.Appended
+	batch  record.Batch // as it was sent, but for what the leader stamped
 	answer *kmsg.ProduceResponseTopicPartition
 }
 
@@ -119,7 +120,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	if p.req.Acks != acksAll || leader.Committed(a.Next) {
 		return produced{}, nil
 	}
-	return produced{leader: leader, next: a.Next, answer: out}, nil
+	return produced{leader: leader, at: a, batch: in.Records, answer: out}, nil
 }
 
 func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, number int32) (*partition.Leader, error) {
@@ -148,18 +149,21 @@ func (p *producer) refuse(out *kmsg.ProduceResponseTopicPartition, err error) {
 	p.broker.metrics.refused(out.ErrorCode)
 }
 
-// awaitCommitted waits for all batches within the given time. A batch that is not committed by then
-// is answered with REQUEST_TIMED_OUT: it may be later.
+// awaitCommitted waits for all batches within the given time, here or under other leaders. A batch that is not decided
+// by then is answered with REQUEST_TIMED_OUT: it may be committed later.
 func (b *Broker) awaitCommitted(ctx context.Context, waiting []produced, limit time.Duration) error {
 	if len(waiting) == 0 {
 		return nil
 	}
+	b.awaiting.Add(1)
+	defer b.awaited()
 	w := b.waiters.Get().(*partition.Waiter)
 	defer b.waiters.Put(w)
 	w.Start(max(limit, 0))
 	defer w.Stop()
-	for _, p := range waiting {
-		err := p.leader.AwaitCommitted(ctx, w, p.next)
+	for i := range waiting {
+		p := &waiting[i]
+		err := p.leader.AwaitCommitted(ctx, w, &p.at)
 		if err == nil {
 			continue
 		}
@@ -167,12 +171,34 @@ func (b *Broker) awaitCommitted(ctx context.Context, waiting []produced, limit t
 			return noAnswer(ctx)
 		}
 		b.noticed(p.leader.Name(), err)
-		offset := p.answer.BaseOffset
-		refuseProduced(p.answer, err)
-		p.answer.BaseOffset = offset // where it lies, should it be committed yet
+		p.undecided(err)
 		b.metrics.refused(p.answer.ErrorCode)
 	}
 	return nil
+}
+
+// undecided answers for a batch that was appended and not committed.
+func (p *produced) undecided(err error) {
+	if errors.Is(err, partition.ErrDiscarded) {
+		p.batch.SetBaseOffset(0) // the same bytes may go to another leader
+		p.batch.SetLeaderEpoch(-1)
+		p.answer.UnknownTags = kmsg.Tags{}
+		refuseProduced(p.answer, err)
+		return
+	}
+	offset := p.answer.BaseOffset
+	refuseProduced(p.answer, err)
+	p.answer.BaseOffset = offset // where it lies, should it be committed yet
+}
+
+// awaited takes note that a produce waits no longer.
+func (b *Broker) awaited() {
+	if b.awaiting.Add(-1) == 0 && b.life.leaving.Load() {
+		select {
+		case b.answered <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // noAnswer is the error for a produce whose context ended: what was appended stays.

@@ -60,7 +60,7 @@ func (c *cluster) identical(topic string) {
 }
 
 // A leader that is cut off goes on in vain: what nobody else has is gone when it comes back, and whoever
-// waited for it is told that the outcome is open.
+// waited for it is told that it is not written.
 func TestDivergence(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
 		c.create("t", three(), "min.insync.replicas", "2")
@@ -80,7 +80,7 @@ func TestDivergence(t *testing.T) {
 		require.Equal(t, []string{"both"}, got, "what is not committed is not shown")
 
 		old.heal()
-		require.Equal(t, "REQUEST_TIMED_OUT", name(<-answer))
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(<-answer))
 		c.await("all in sync", func() bool { return len(c.partition("t", 0).ISR) == 3 })
 		p := old.send("t", 1, time.Second, "late")
 		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(p.ErrorCode))

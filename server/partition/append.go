@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"millrace/record"
@@ -25,6 +24,7 @@ type AppendRequest struct {
 type Appended struct {
 	BaseOffset int64 // -1 for a repeat whose offset is forgotten
 	Next       int64 // committed when the high watermark reaches it
+	Epoch      int32 // leader epoch in which it was written
 	// AppendTime is the leader's time that all records got, or -1 where they keep their own.
 	AppendTime int64
 	// Duplicate says that an earlier attempt wrote the batch; FirstTimestamp is the largest of its
@@ -89,7 +89,7 @@ func (l *Leader) grownLocked(urgent bool) {
 	for n := l.watchers.head; n != nil; {
 		next := n.next
 		switch {
-		case end <= n.seen:
+		case end <= n.seen.LogEnd:
 		case urgent:
 			l.watchers.remove(n)
 			n.waiter.wake()
@@ -118,7 +118,7 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 			return Appended{}, err
 		}
 		if dup != nil {
-			return dup.answer(), nil
+			return l.repeated(dup)
 		}
 	}
 	if r.Expected != none && r.Expected != end {
@@ -134,7 +134,7 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	if sequenced {
 		l.producers.apply(stampOf(b), now)
 	}
-	a := Appended{BaseOffset: end, Next: b.NextOffset(), AppendTime: none}
+	a := Appended{BaseOffset: end, Next: b.NextOffset(), Epoch: role.LeaderEpoch, AppendTime: none}
 	if b.TimestampType() == record.LogAppendTime {
 		a.AppendTime = b.MaxTimestamp()
 	}
@@ -168,16 +168,21 @@ func (l *Leader) checkProducer(b record.Batch, strict bool) (*repeat, error) {
 	return l.producers.check(stampOf(b), strict)
 }
 
-// answer is that of the first attempt, as far as it is remembered. A forgotten batch is committed
-// when the newest batch of its producer is.
-func (d *repeat) answer() Appended {
+// repeated is the answer to the first attempt, as far as it is remembered. A forgotten batch is committed
+// when the newest batch of its producer is. The slot is held.
+func (l *Leader) repeated(d *repeat) (Appended, error) {
+	epoch, err := l.log.EpochFor(d.lastOffset)
+	if err != nil {
+		return Appended{}, err
+	}
 	a := Appended{
-		BaseOffset: none, Next: d.lastOffset + 1, AppendTime: none, Duplicate: true, FirstTimestamp: none, FirstCount: none,
+		BaseOffset: none, Next: d.lastOffset + 1, Epoch: epoch, AppendTime: none, Duplicate: true, FirstTimestamp: none,
+		FirstCount: none,
 	}
 	if d.remembered {
 		a.BaseOffset, a.FirstTimestamp, a.FirstCount = d.firstOffset(), d.timestamp, d.offsetDelta+1
 	}
-	return a
+	return a, nil
 }
 
 // write appends the batch to the log, and saves the producers when that began a new segment: the
@@ -197,61 +202,4 @@ func (l *Leader) write(b record.Batch) error {
 		l.saveProducers(res.NewSegmentBase)
 	}
 	return nil
-}
-
-// AwaitCommitted waits until the high watermark reaches next, at most until the waiter's time is
-// over. An error leaves open whether the batch will be committed.
-func (l *Leader) AwaitCommitted(ctx context.Context, w *Waiter, next int64) error {
-	for !l.Committed(next) {
-		if err := l.join(w, next); err != nil {
-			return err
-		}
-		err := w.Wait(ctx)
-		w.Leave()
-		if err != nil && !l.Committed(next) {
-			return err
-		}
-	}
-	in, required := len(l.role.Load().ISR), l.settings.Load().minInSync
-	if in < required {
-		return &IsrError{InSync: in, Required: required, Written: true}
-	}
-	return nil
-}
-
-// Committed reports whether the high watermark has reached next while this replica led.
-func (l *Leader) Committed(next int64) bool {
-	hw := l.hw.Load()
-	if final := l.final.Load(); final != none {
-		return final >= next
-	}
-	return hw >= next || l.store.env.Flaws.AckEarly
-}
-
-// join registers a produce that waits for the high watermark to reach target.
-func (l *Leader) join(w *Waiter, target int64) error {
-	n := w.node(l.local, target)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone != nil {
-		return lost(l.gone)
-	}
-	if l.ended() {
-		return lost(ErrNotLeader)
-	}
-	l.waiters.insert(n)
-	if l.hw.Load() >= target {
-		w.wake()
-	}
-	l.grownLocked(true) // a fetch that lingers has something that is waited for now
-	return nil
-}
-
-// lost is what a request that waits for its batch hears when the partition has ended: the batch is there, and
-// may be committed by the next leader.
-func lost(why error) error {
-	if errors.Is(why, ErrNotLeader) {
-		return ErrLeadershipLost
-	}
-	return why
 }

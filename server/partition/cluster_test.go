@@ -175,11 +175,12 @@ func (n *replicaNode) ask() (*answer, error) {
 	}
 	got, err := l.FetchFollower(partition.FollowerFetch{
 		Replica: n.id, BrokerEpoch: n.epoch, Offset: pos.Offset, LeaderEpoch: pos.LeaderEpoch,
-		LastFetchedEpoch: pos.LastFetchedEpoch, LogStart: pos.LogStart, HighWatermark: pos.HighWatermark, MaxBytes: 1 << 20,
+		LastFetchedEpoch: pos.LastFetchedEpoch, LogStart: pos.LogStart, HighWatermark: pos.HighWatermark,
+		Unsettled: pos.Unsettled, MaxBytes: 1 << 20,
 	})
 	a.got = partition.LeaderAnswer{
 		ErrorCode: partition.Explain(err).Code, HighWatermark: got.HighWatermark, LogStart: got.LogStart,
-		Diverging: got.Diverging, Records: slices.Clone(got.Records),
+		Diverging: got.Diverging, Records: slices.Clone(got.Records), Settled: got.Settled,
 	}
 	a.bounds = l.Bounds()
 	return a, nil

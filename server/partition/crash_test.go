@@ -50,7 +50,7 @@ func (s *sent) append(h *host, w *partition.Waiter) error {
 	}
 	w.Start(time.Minute)
 	defer w.Stop()
-	if err := h.leader.AwaitCommitted(context.Background(), w, a.Next); err != nil {
+	if err := h.leader.AwaitCommitted(context.Background(), w, &a); err != nil {
 		return err
 	}
 	s.acked, s.base = true, a.BaseOffset

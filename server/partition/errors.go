@@ -19,6 +19,9 @@ var (
 	// ErrLeadershipLost says that another node leads the partition now, and that whether it has a batch which
 	// this one appended is not known here (7).
 	ErrLeadershipLost = errors.New("leadership of the partition moved before the batch was committed")
+	// ErrDiscarded says that another node leads the partition now and has not taken over the batch that this one
+	// appended: no replica ever will (6).
+	ErrDiscarded = errors.New("leadership of the partition moved, and the new leader does not have the batch")
 	// ErrUnsynced says that a follower has written what is not on disk yet, and must not fetch before.
 	ErrUnsynced = errors.New("what was fetched is not on disk yet")
 	// ErrNotReplica says that a fetch comes from a node that has no replica of the partition, by what the
@@ -131,6 +134,7 @@ var codes = []struct {
 	{err: record.ErrInvalid, code: kerr.InvalidRecord},
 	{err: record.ErrShort, code: kerr.InvalidRecord},
 	{err: ErrNotLeader, code: kerr.NotLeaderForPartition, notWritten: true},
+	{err: ErrDiscarded, code: kerr.NotLeaderForPartition, notWritten: true},
 	{err: ErrLeadershipLost, code: kerr.RequestTimedOut},
 	{err: ErrNotReplica, code: kerr.NotLeaderForPartition},
 	{err: ErrStaleBroker, code: kerr.NotLeaderForPartition},

@@ -18,6 +18,7 @@ type FollowerFetch struct {
 	LogStart         int64 // its log start offset
 	// HighWatermark is the one the follower knows, or math.MaxInt64 when a newer one alone is no news to it.
 	HighWatermark int64
+	Unsettled     bool               // it wants to hear that the epoch is settled
 	MaxBytes      int                // one whole batch may exceed it
 	Alloc         func(n int) []byte // where to put the records; the heap when nil
 	BoundsOnly    bool               // the answer has no room for records
@@ -37,6 +38,9 @@ type FollowerFetched struct {
 	// Diverging is set when the follower's log has parted from the leader's: it must truncate first. There are
 	// no records then.
 	Diverging *EpochEnd
+	// Settled answers Unsettled: the follower's log holds all that this one had when the epoch began, and that of
+	// every replica which could be the next leader agrees with it. Unsettled says that only the latter is awaited.
+	Settled, Unsettled bool
 }
 
 // FetchFollower reads for a follower, and learns from its offset how far it has come: that may move the high
@@ -67,6 +71,10 @@ func (l *Leader) FetchFollower(r FollowerFetch) (FollowerFetched, error) {
 	}
 	f.HighWatermark = max(f.HighWatermark, l.hw.Load()) // this very fetch may have moved it
 	f.LastStable = f.HighWatermark
+	if r.Unsettled && r.Offset >= role.epochStart {
+		f.Settled = l.settled()
+		f.Unsettled = !f.Settled
+	}
 	return f, nil
 }
 
@@ -131,6 +139,12 @@ func (l *Leader) noteFetch(r *FollowerFetch, epoch int32, leaderEnd int64) error
 	return err
 }
 
+func (l *Leader) settled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.settledLocked()
+}
+
 // ReplicaBounds are the log start and end offsets, for a follower that finds itself out of range.
 func (l *Leader) ReplicaBounds(leaderEpoch int32) (start, end int64, err error) {
 	if err := l.checkEpoch(leaderEpoch); err != nil {
@@ -147,11 +161,18 @@ func (l *Leader) Awaited() bool {
 	return l.waiters.head != nil
 }
 
-// WatchAppends registers a follower's fetch that saw the log end at seen: the waiter is woken when the log grows
-// past that, at once if somebody waits for the high watermark, else after what Linger allows. It is also
-// woken when the high watermark passes hw, which is the one the follower knows, and when the epoch ends. An
-// error means that the partition is not led here any more.
-func (l *Leader) WatchAppends(w *Waiter, seen, hw int64) error {
+// Seen is what is no news to a follower's fetch.
+type Seen struct {
+	LogEnd        int64
+	HighWatermark int64 // the one the follower knows
+	Unsettled     bool  // the epoch is not settled, and it wants to hear when it is
+}
+
+// WatchAppends registers a follower's fetch: the waiter is woken when the log grows past the end that was seen, at
+// once if somebody waits for the high watermark, else after what Linger allows. It is also woken when the high
+// watermark passes the one that the follower knows, when the epoch is settled and the follower wants to hear of that,
+// and when the epoch ends. An error means that the partition is not led here any more.
+func (l *Leader) WatchAppends(w *Waiter, seen Seen) error {
 	n := w.node(l.local, none)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,11 +181,11 @@ func (l *Leader) WatchAppends(w *Waiter, seen, hw int64) error {
 		return l.gone
 	case l.ended():
 		return ErrNotLeader
-	case l.hw.Load() > hw:
+	case l.hw.Load() > seen.HighWatermark, seen.Unsettled && l.settledLocked():
 		w.wake()
 		return nil
 	}
-	n.seen, n.hw, n.nudged = seen, hw, false
+	n.seen, n.nudged = seen, false
 	l.watchers.insert(n)
 	l.grownLocked(false)
 	return nil

@@ -27,7 +27,8 @@ type FetchPosition struct {
 	LeaderEpoch      int32
 	LogStart         int64
 	HighWatermark    int64 // its own
-	HasReaders       bool  // consumers read here, so a newer high watermark is news by itself
+	HasReaders       bool  // somebody waits here for a newer high watermark, which is news by itself
+	Unsettled        bool  // somebody waits to hear that the log is settled
 
 	turn uint64 // the follower's when this was its position
 }
@@ -39,6 +40,9 @@ type LeaderAnswer struct {
 	LogStart      int64
 	Diverging     *EpochEnd
 	Records       []byte
+	// Settled says that the follower's log held all that the leader had when its epoch began, and that nobody who
+	// could lead next has anything else.
+	Settled bool
 }
 
 // Outcome says what a follower made of an answer, and what is to be done.

@@ -58,6 +58,7 @@ func (l *Leader) noteFetchLocked(r *FollowerFetch, at fetchedAt, due []*Waiter) 
 		return due, false, ErrStaleBroker
 	}
 	s.fetch(r, at.leaderEnd, at.now)
+	l.seenLocked(func(id int32) bool { return id == r.Replica })
 	due = l.advanceLocked(due)
 	return due, l.wantsLocked(s, at.now), nil
 }

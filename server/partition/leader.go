@@ -22,6 +22,9 @@ type Leader struct {
 	watchers waitList  // followers' fetches that wait for the log to grow
 	remotes  []remote  // the other replicas that are assigned
 	change   isrChange // of the in-sync replicas, as far as the controller has not answered
+	// unseen are the replicas that could lead next but have not fetched in this epoch: their logs may hold what
+	// this one does not.
+	unseen []int32
 }
 
 // begin starts a leader epoch. The slot is held, and nobody appends.
@@ -40,6 +43,10 @@ func (l *Leader) begin(role Role) {
 		if id != role.Leader {
 			l.remotes = append(l.remotes, newRemote(id))
 		}
+	}
+	l.unseen = slices.DeleteFunc(slices.Concat(role.ISR, role.ELR), func(id int32) bool { return id == role.Leader })
+	if len(l.unseen) == 0 {
+		l.decideLocked(true)
 	}
 	for i := range l.remotes {
 		if role.inSync(l.remotes[i].id) {
@@ -61,8 +68,38 @@ func (l *Leader) end() {
 	l.final.Store(l.hw.Load())
 	l.hidden = nil
 	l.change = isrChange{}
-	l.waiters.wakeAll()
+	for n := l.waiters.head; n != nil; n = l.waiters.head {
+		l.waiters.remove(n)
+		if n.target == none {
+			n.waiter.wake()
+		} else {
+			l.orphans.insert(n)
+		}
+	}
 	l.watchers.wakeAll()
+}
+
+// settledLocked says whether the log of every replica that could be the next leader is known to agree with this one.
+// Once it is so, it stays so in the epoch: others come in sync by fetching in it. The mu is held.
+func (l *Leader) settledLocked() bool { return !l.ended() && len(l.unseen) == 0 }
+
+// seenLocked takes note that replicas agree with this log, or cannot lead any more.
+func (l *Leader) seenLocked(is func(id int32) bool) {
+	if len(l.unseen) == 0 {
+		return
+	}
+	if l.unseen = slices.DeleteFunc(l.unseen, is); len(l.unseen) > 0 {
+		return
+	}
+	l.decideLocked(true)
+	for n := l.watchers.head; n != nil; {
+		next := n.next
+		if n.seen.Unsettled {
+			l.watchers.remove(n)
+			n.waiter.wake()
+		}
+		n = next
+	}
 }
 
 // adopt takes up a state of the same leader epoch, unless a later one is known.
@@ -80,6 +117,7 @@ func (l *Leader) adoptLocked(role Role) {
 	}
 	l.role.Store(&epochRole{Role: role, epochStart: old.epochStart})
 	l.change = isrChange{}
+	l.seenLocked(func(id int32) bool { return !role.inSync(id) && !slices.Contains(role.ELR, id) })
 	for i := range l.remotes {
 		// Who has left comes back by a new fetch: what is known of it may be why it left.
 		if s := &l.remotes[i]; old.inSync(s.id) && !role.inSync(s.id) {

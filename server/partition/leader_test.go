@@ -102,7 +102,7 @@ func (h *host) append(r *partition.AppendRequest) (partition.Appended, error) {
 	w := partition.NewWaiter()
 	w.Start(time.Minute)
 	defer w.Stop()
-	return a, h.leader.AwaitCommitted(context.Background(), w, a.Next)
+	return a, h.leader.AwaitCommitted(context.Background(), w, &a)
 }
 
 // The sweep of a node may come upon a partition that is being closed.

@@ -22,9 +22,9 @@ import (
 
 // Three replicas under a controller, with metadata that arrives late, answers that are lost, late or repeated,
 // leaders that do not know that they are none, crashes and losses of power. The checks are named after the
-// invariants of a replicated log: what was acknowledged stays (D1), one offset has one value (D5), logs that
-// agree at a place agree before it (D8), the high watermark is on the disks of the in-sync replicas (H1), never
-// falls in an epoch nor for clients (H2), and lies within the log (H4).
+// invariants of a replicated log: what was acknowledged stays (D1), what was said not to be written never is (D2),
+// one offset has one value (D5), logs that agree at a place agree before it (D8), the high watermark is on the disks
+// of the in-sync replicas (H1), never falls in an epoch nor for clients (H2), and lies within the log (H4).
 func TestReplicasAgainstModel(t *testing.T) {
 	settings := topicSettings(t)
 	setFlag(t, "rapid.steps", "100")
@@ -104,8 +104,10 @@ type model struct {
 	history []moment // of the metadata
 	seen    []int    // by node: how much of the history it was told
 	held    [][]*answer
+	late    []*pending // appended, and not yet waited for
 	waiting []*pending
 	acked   []*pending
+	refused []*pending
 	modes   []storagetest.Mode
 
 	known   map[int64]record.Batch // below a high watermark, by base offset
@@ -137,6 +139,7 @@ type pending struct {
 	at     partition.Appended
 	batch  record.Batch
 	epoch  int32
+	answer chan error
 }
 
 func newModel(rt *rapid.T, settings metadata.TopicSettings, flaws partition.Flaws) *model {
@@ -182,6 +185,7 @@ func (m *model) publish() {
 
 func (m *model) run() {
 	m.rt.Repeat(map[string]func(*rapid.T){
+		"join":   m.joinAny,
 		"append": m.append, "append a": m.append, "append b": m.append, "append c": m.append,
 		"fetch": m.fetch, "fetch a": m.fetch, "fetch b": m.fetch, "fetch c": m.fetch,
 		"tell": m.tell, "tell a": m.tell,
@@ -256,21 +260,50 @@ func (m *model) append(t *rapid.T) {
 	if a.Duplicate {
 		return
 	}
-	m.waiting = append(m.waiting, &pending{leader: l, at: a, batch: slices.Clone(b), epoch: b.LeaderEpoch()})
+	p := &pending{leader: l, at: a, batch: slices.Clone(b), epoch: b.LeaderEpoch(), answer: make(chan error, 1)}
+	if rapid.Bool().Draw(t, "waits late") {
+		m.late = append(m.late, p)
+	} else {
+		m.join(p)
+	}
 }
 
-// settleAcks tells the producers what has become of their batches.
+// join has the producer of a batch wait.
+func (m *model) join(p *pending) {
+	m.waiting = append(m.waiting, p)
+	go func() {
+		w := partition.NewWaiter()
+		w.Start(24 * time.Hour)
+		defer w.Stop()
+		p.answer <- p.leader.AwaitCommitted(context.Background(), w, &p.at)
+	}()
+}
+
+func (m *model) joinAny(t *rapid.T) {
+	if len(m.late) == 0 {
+		t.Skip("all wait")
+	}
+	i := rapid.IntRange(0, len(m.late)-1).Draw(t, "batch")
+	m.join(m.late[i])
+	m.late = slices.Delete(m.late, i, i+1)
+}
+
+// settleAcks takes up what producers were told has become of their batches.
 func (m *model) settleAcks() {
-	w := partition.NewWaiter()
+	synctest.Wait()
 	m.waiting = slices.DeleteFunc(m.waiting, func(p *pending) bool {
-		w.Start(0)
-		err := p.leader.AwaitCommitted(context.Background(), w, p.at.Next)
-		w.Stop()
-		if err == nil {
-			m.acked = append(m.acked, p)
+		select {
+		case err := <-p.answer:
+			switch {
+			case err == nil:
+				m.acked = append(m.acked, p)
+			case partition.Explain(err).NotWritten:
+				m.refused = append(m.refused, p)
+			}
+			return true
+		default:
+			return false
 		}
-		return err == nil || partition.Explain(err).Code != partition.Explain(partition.ErrTimeout).Code ||
-			err == partition.ErrLeadershipLost
 	})
 }
 
@@ -460,7 +493,8 @@ func (m *model) heal() {
 		}
 	}
 	m.settle(m.rt)
-	synctest.Wait()
+	m.settleAcks()
+	require.Empty(m.rt, m.waiting, "not all producers were answered")
 	require.NotEqual(m.rt, int32(-1), m.meta.Leader, "no leader after all came back")
 	require.Len(m.rt, m.meta.ISR, 3, "not all are in sync")
 	want := m.node(m.meta.Leader).replica
@@ -548,6 +582,7 @@ func (m *model) check(t *rapid.T) {
 		}
 	}
 	m.checkAcked(t, logs)
+	m.checkRefused(t, logs)
 	m.checkLeader(t, logs)
 }
 
@@ -608,6 +643,23 @@ func (m *model) checkAcked(t *rapid.T, logs map[int32][]record.Batch) {
 			})
 			require.True(t, ok, "D1: node %d lacks offset %d, acknowledged in epoch %d", id, p.at.BaseOffset, p.epoch)
 			require.Equal(t, p.batch, log[i], "D1: node %d has another batch at offset %d", id, p.at.BaseOffset)
+		}
+	}
+}
+
+// checkRefused checks D2: no leader of the newest epoch has a batch that is said not to be written, and nobody has it
+// below a high watermark.
+func (m *model) checkRefused(t *rapid.T, logs map[int32][]record.Batch) {
+	for id, log := range logs {
+		n := m.node(id)
+		leads := m.meta.Leader == id && n.role.LeaderEpoch == m.meta.LeaderEpoch
+		for _, p := range m.refused {
+			if !leads && n.replica.Bounds().HighWatermark < p.at.Next {
+				continue
+			}
+			for _, b := range log {
+				require.False(t, bytes.Equal(b, p.batch), "D2: node %d has offset %d of epoch %d", id, p.at.BaseOffset, p.epoch)
+			}
 		}
 	}
 }

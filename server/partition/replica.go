@@ -44,6 +44,7 @@ type local struct {
 	mu sync.Mutex
 	// Guarded by mu.
 	waiters waitList // for the high watermark
+	orphans waitList // produces whose leader here was deposed
 	gone    error    // why the log cannot be used any more
 }
 
@@ -133,9 +134,9 @@ func (r *Replica) beginLeading(role Role) *Leader {
 }
 
 // Follow makes the replica a follower, or keeps it that, as new metadata says; role.Leader is -1 where there
-// is no leader to follow. Who waits for a batch that this replica appended as leader is told that its outcome
-// is open. Metadata that is not newer than what is known changes nothing. The answer is nil when the replica
-// is closed, or leads in a later epoch.
+// is no leader to follow. Who waits for a batch that this replica appended as leader goes on waiting. Metadata
+// that is not newer than what is known changes nothing. The answer is nil when the replica is closed, or leads in
+// a later epoch.
 func (r *Replica) Follow(role Role) *Follower {
 	if !role.newer(r.epochs()) {
 		return r.follower.Load()
@@ -286,6 +287,7 @@ func (c *local) fail(why error) {
 	defer c.mu.Unlock()
 	c.gone = why
 	c.waiters.wakeAll()
+	c.orphans.wakeAll()
 	if l := c.leader.Load(); l != nil {
 		l.watchers.wakeAll()
 	}

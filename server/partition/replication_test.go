@@ -35,6 +35,7 @@ import (
 //	list [at=N]                                        the latest offset, as a client asks
 //	read at=N offset=                                  what a consumer gets
 //	committed next= [at=N]                             what a produce that waits for that is told
+//	await name=NAME                                    a produce waits for the last batch; its answer shows when it comes
 //	crash id=N [mode=LoseAll] / start id=N / stop id=N
 //	producers at=N
 //	restart id=N                                       a damaged replica begins anew
@@ -48,7 +49,10 @@ func TestReplication(t *testing.T) {
 	settings := topicSettings(t)
 	datadriven.Walk(t, "testdata/replication", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &replication{t: t, cluster: newCluster(t, settings, 3), held: map[string]*answer{}}
+			s := &replication{
+				t: t, cluster: newCluster(t, settings, 3), held: map[string]*answer{}, sent: map[int64]partition.Appended{},
+				told: make(chan string, 100),
+			}
 			defer func() { s.close() }()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				out := s.run(d)
@@ -64,11 +68,19 @@ type replication struct {
 	t     *testing.T
 	held  map[string]*answer
 	shown []string
+
+	sent   map[int64]partition.Appended // by where they end
+	last   partition.Appended
+	lastAt *partition.Leader
+	told   chan string // what produces that wait are told
 }
 
 // changes shows the nodes that are not as they were last shown.
 func (s *replication) changes() (out string) {
 	synctest.Wait()
+	for len(s.told) > 0 {
+		out += <-s.told
+	}
 	for i, n := range s.nodes {
 		now := n.show()
 		if i >= len(s.shown) {
@@ -89,7 +101,7 @@ func (s *replication) run(d *datadriven.TestData) string {
 		"activate": s.runBroker, "register": s.runBroker, "wait": s.runWait, "lag": s.runLag, "list": s.runList,
 		"read": s.runRead, "committed": s.runCommitted, "crash": s.runCrash, "start": s.runStart, "stop": s.runStop,
 		"producers": s.runProducers, "state": s.runState, "damage": s.runDamage, "restart": s.runRestart,
-		"trim": s.runTrim, "shrink": s.runShrink, "swap": s.runSwap, "damaged": s.runDamaged,
+		"trim": s.runTrim, "shrink": s.runShrink, "await": s.runAwait, "swap": s.runSwap, "damaged": s.runDamaged,
 	}[d.Cmd]
 	if !ok {
 		s.t.Fatalf("unknown command %s", d.Cmd)
@@ -161,6 +173,9 @@ func (s *replication) runAppend(d *datadriven.TestData) string {
 	}
 	b := batch(int64Arg(d, "id", -1), int16(int64Arg(d, "pepoch", 0)), int32(int64Arg(d, "seq", 0)), time.Now(), values...)
 	a, err := s.at(d, "at").append(b, int64Arg(d, "acks", -1) == -1)
+	if err == nil {
+		s.sent[a.Next], s.last, s.lastAt = a, a, s.at(d, "at").leader
+	}
 	return s.said(err, "base=%d next=%d", a.BaseOffset, a.Next)
 }
 
@@ -310,8 +325,23 @@ func (s *replication) runCommitted(d *datadriven.TestData) string {
 	w := partition.NewWaiter()
 	w.Start(0)
 	defer w.Stop()
-	err := s.at(d, "at").leader.AwaitCommitted(context.Background(), w, int64Arg(d, "next", 0))
-	return s.said(err, "committed")
+	l, next := s.at(d, "at").leader, int64Arg(d, "next", 0)
+	a, ok := s.sent[next]
+	if !ok {
+		a = partition.Appended{Next: next, Epoch: l.LeaderEpoch()}
+	}
+	return s.said(l.AwaitCommitted(context.Background(), w, &a), "committed")
+}
+
+func (s *replication) runAwait(d *datadriven.TestData) string {
+	a, l, name := s.last, s.lastAt, textArg(d, "name", "")
+	go func() {
+		w := partition.NewWaiter()
+		w.Start(time.Hour)
+		defer w.Stop()
+		s.told <- name + ": " + s.said(l.AwaitCommitted(context.Background(), w, &a), "committed")
+	}()
+	return ""
 }
 
 func (s *replication) runCrash(d *datadriven.TestData) string {

@@ -10,6 +10,7 @@ type Role struct {
 	PartitionEpoch int32
 	Replicas       []int32
 	ISR            []int32
+	ELR            []int32 // may lead when nobody in sync is left
 	// Recovering holds after an unclean election until the leader has said that it is ready.
 	Recovering bool
 }

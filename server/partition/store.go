@@ -16,6 +16,8 @@
 //     to be in sync counts at once, what is proposed to be out counts until the controller has said so.
 //   - Opening does no work in proportion to the log, and an idle partition owns no goroutine, no
 //     timer and no open file: producer state is read when a batch first needs it.
+//   - A produce that waits when its leader is deposed is told the truth about its batch if the replica finds it out
+//     as a follower within the request's time; else that it is not known.
 //   - Whoever waits is woken by the append or sync it waits for, never by a clock tick.
 //
 // Three locks order the work on a partition. The slot makes appends, truncations and changes of the role
@@ -64,6 +66,9 @@ type Env struct {
 	OnIsrChange func(*Leader)
 	// OnDamage hears once of each replica whose log cannot be read. It must not wait or call back.
 	OnDamage func(r *Replica, err error)
+	// OnOrphan hears of a produce that began to wait for its batch after its leader was deposed, so that the next
+	// fetch does not take long. It must not wait or call back.
+	OnOrphan func(Name)
 	Flaws    Flaws
 }
 
@@ -75,6 +80,9 @@ func (e Env) withDefaults() Env {
 	}
 	if e.LagTimeMax == nil {
 		e.LagTimeMax = func() time.Duration { return defaultLagTimeMax }
+	}
+	if e.OnOrphan == nil {
+		e.OnOrphan = func(Name) {}
 	}
 	if e.OnIsrChange == nil {
 		e.OnIsrChange = func(*Leader) {}

@@ -26,7 +26,8 @@ func (f *Follower) Position() (FetchPosition, error) {
 		epoch = none
 	}
 	f.mu.Lock()
-	readers := f.readers || f.waiters.head != nil
+	readers := f.readers || f.waiters.head != nil || f.orphans.head != nil
+	unsettled := f.astrayLocked()
 	f.readers = false
 	unsynced := f.unsyncedLocked()
 	f.mu.Unlock()
@@ -35,7 +36,8 @@ func (f *Follower) Position() (FetchPosition, error) {
 	}
 	return FetchPosition{
 		Offset: f.log.EndOffset(), LastFetchedEpoch: epoch, LeaderEpoch: role.LeaderEpoch,
-		LogStart: f.log.StartOffset(), HighWatermark: f.hw.Load(), HasReaders: readers, turn: turn,
+		LogStart: f.log.StartOffset(), HighWatermark: f.hw.Load(), HasReaders: readers,
+		Unsettled: unsettled, turn: turn,
 	}, nil
 }
 
@@ -81,6 +83,9 @@ func (f *Follower) follow(a LeaderAnswer) (outcome Outcome, err error) {
 	f.mu.Lock()
 	f.leaderHW = max(f.leaderHW, a.HighWatermark)
 	f.advanceLocked()
+	if a.Settled {
+		f.decideLocked(true)
+	}
 	hw, unsynced := f.hw.Load(), f.unsyncedLocked()
 	f.mu.Unlock()
 	if start := min(a.LogStart, hw); start > f.log.StartOffset() {
@@ -224,4 +229,5 @@ func (f *Follower) advanceLocked() {
 	f.hw.Store(to)
 	f.log.SetHighWatermark(to)
 	f.waiters.wakeAll()
+	f.decideLocked(false)
 }

@@ -57,6 +57,7 @@ func (f *Follower) restartAt(offset int64) error {
 	defer f.mu.Unlock()
 	f.hw.Store(offset)
 	f.log.SetHighWatermark(offset)
+	f.decideLocked(false)
 	return nil
 }
 

@@ -35,8 +35,9 @@ type waitNode struct {
 	prev, next *waitNode
 	linked     bool
 	target     int64 // produce: the high watermark to wait for; else none
-	seen       int64 // follower's fetch: the log end to be passed
-	hw         int64 // follower's fetch: the high watermark that is news to it when passed
+	epoch      int32 // produce: the leader epoch that wrote the batch
+	fate       fate  // produce: what has become of the batch, when its leader was deposed
+	seen       Seen  // follower's fetch: what is no news to it
 	nudged     bool  // follower's fetch: it knows that the log has grown
 }
 

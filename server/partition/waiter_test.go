@@ -37,7 +37,7 @@ func watch(t *testing.T, l *partition.Leader, hw int64, meanwhile func()) time.D
 	w.Linger(5 * time.Millisecond)
 	w.Start(500 * time.Millisecond)
 	defer w.Stop()
-	require.NoError(t, l.WatchAppends(w, l.Bounds().LogEnd, hw))
+	require.NoError(t, l.WatchAppends(w, partition.Seen{LogEnd: l.Bounds().LogEnd, HighWatermark: hw}))
 	start := time.Now()
 	done := make(chan time.Duration)
 	go func() {
@@ -70,7 +70,7 @@ func TestFetchesOfFollowersLinger(t *testing.T) {
 		require.Equal(t, 2*time.Millisecond, watch(t, l, never, func() {
 			a := appendOne(t, c, false)
 			time.Sleep(2 * time.Millisecond)
-			awaitBriefly(l, a.Next)
+			awaitBriefly(l, &a)
 		}), "until somebody waits for it")
 		require.Equal(t, 3*time.Millisecond, watch(t, l, never, func() {
 			appendOne(t, c, false)
@@ -84,11 +84,11 @@ func TestFetchesOfFollowersLinger(t *testing.T) {
 }
 
 // awaitBriefly waits for a batch for no time.
-func awaitBriefly(l *partition.Leader, next int64) {
+func awaitBriefly(l *partition.Leader, a *partition.Appended) {
 	w := partition.NewWaiter()
 	w.Start(0)
 	defer w.Stop()
-	_ = l.AwaitCommitted(context.Background(), w, next)
+	_ = l.AwaitCommitted(context.Background(), w, a)
 }
 
 // A high watermark that moved is news to a follower by itself only when it has readers.
@@ -114,8 +114,8 @@ func TestHighWatermarkIsNews(t *testing.T) {
 	})
 }
 
-// When leadership moves, everybody who waits is told: a produce that its outcome is open, the others that this node
-// does not lead.
+// When leadership moves, everybody who waits is told that this node does not lead, but a produce: that waits on until
+// its batch is decided, its time is over or the partition leaves the node.
 func TestWaitersHearOfTheEndOfARole(t *testing.T) {
 	led(t, func(c *cluster, l *partition.Leader) {
 		a := appendOne(t, c, true)
@@ -124,7 +124,7 @@ func TestWaitersHearOfTheEndOfARole(t *testing.T) {
 			w := partition.NewWaiter()
 			w.Start(time.Minute)
 			defer w.Stop()
-			outcome <- l.AwaitCommitted(context.Background(), w, a.Next)
+			outcome <- l.AwaitCommitted(context.Background(), w, &a)
 		}()
 		synctest.Wait()
 		elapsed := watch(t, l, math.MaxInt64, func() {
@@ -132,6 +132,9 @@ func TestWaitersHearOfTheEndOfARole(t *testing.T) {
 			c.node(1).told(c.meta)
 		})
 		require.Zero(t, elapsed)
+		require.Empty(t, outcome)
+		time.Sleep(time.Minute)
+		synctest.Wait()
 		err := <-outcome
 		require.ErrorIs(t, err, partition.ErrLeadershipLost)
 		require.EqualValues(t, 7, partition.Explain(err).Code)
@@ -139,7 +142,7 @@ func TestWaitersHearOfTheEndOfARole(t *testing.T) {
 
 		w := partition.NewWaiter()
 		require.ErrorIs(t, l.Watch(w, 0), partition.ErrNotLeader)
-		require.ErrorIs(t, l.WatchAppends(w, 0, 0), partition.ErrNotLeader)
+		require.ErrorIs(t, l.WatchAppends(w, partition.Seen{}), partition.ErrNotLeader)
 		w.Leave()
 		_, err = l.Append(t.Context(), &partition.AppendRequest{Batch: batch(-1, 0, 0, time.Now(), "v"), Expected: -1})
 		require.ErrorIs(t, err, partition.ErrNotLeader)
@@ -197,7 +200,10 @@ func TestCommitOfAnotherRoleIsNone(t *testing.T) {
 		w := partition.NewWaiter()
 		w.Start(time.Second)
 		defer w.Stop()
-		require.ErrorIs(t, l.AwaitCommitted(context.Background(), w, a.Next), partition.ErrLeadershipLost)
+		err = l.AwaitCommitted(context.Background(), w, &a)
+		require.ErrorIs(t, err, partition.ErrDiscarded)
+		require.EqualValues(t, 6, partition.Explain(err).Code)
+		require.True(t, partition.Explain(err).NotWritten)
 	})
 }
 

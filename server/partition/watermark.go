@@ -40,6 +40,7 @@ func (l *Leader) advanceLocked(due []*Waiter) []*Waiter {
 	l.checkBounds(to)
 	l.hw.Store(to)
 	l.log.SetHighWatermark(to)
+	l.decideLocked(false)
 	bytes := l.revealLocked(old, to)
 	for n := l.waiters.head; n != nil; {
 		next := n.next
@@ -51,7 +52,7 @@ func (l *Leader) advanceLocked(due []*Waiter) []*Waiter {
 	}
 	for n := l.watchers.head; n != nil; {
 		next := n.next
-		if n.hw < to {
+		if n.seen.HighWatermark < to {
 			l.watchers.remove(n)
 			due = append(due, n.waiter)
 		}
