@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,6 +250,40 @@ func TestThreeVotersAgree(t *testing.T) {
 			require.ErrorIs(t, m.Transfer(t.Context(), -1), quorum.ErrNotLeader)
 			require.ErrorIs(t, m.Promote(t.Context(), 9), quorum.ErrNotLeader, "the leader knows more members")
 		}
+	})
+}
+
+// lines counts what is written to a log.
+type lines struct{ atomic.Int64 }
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.Add(1)
+	return len(p), nil
+}
+
+// A voter that waits for a majority does not tell of each election that it begins.
+func TestWaitingIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 11, 3)
+		var written lines
+		_, err := c.start(1, func(q *quorum.Config, _ *quorum.StreamConfig) {
+			q.Logger = slog.New(slog.NewTextHandler(&written, nil))
+		})
+		require.NoError(t, err)
+		time.Sleep(10 * time.Minute)
+		require.Zero(t, written.Load())
+		c.mustStart(2, 3)
+		old := c.leader()
+		if old.id == 1 { // the next leader is lost to node 1
+			require.NoError(t, old.Transfer(t.Context(), 2))
+			time.Sleep(time.Second)
+			old = c.leader()
+		}
+		was := written.Load()
+		c.stop(old)
+		time.Sleep(10 * time.Second)
+		require.NotZero(t, written.Load()-was, "that a leader was lost is news")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -54,9 +55,19 @@ func aboutPeers(msg string) bool {
 	return false
 }
 
+// again tells what raft says of elections as long as a node waits for a majority: that one more begins. Only the first
+// one after a leader was lost is news.
+func again(msg string, args []any) bool {
+	if strings.HasPrefix(msg, "heartbeat timeout reached, starting election") {
+		i := slices.Index(args, any("last-leader-id"))
+		return i >= 0 && i+1 < len(args) && fmt.Sprint(args[i+1]) == ""
+	}
+	return strings.HasPrefix(msg, "Election timeout reached")
+}
+
 // Log implements hclog.Logger.
 func (l logger) Log(level hclog.Level, msg string, args ...any) {
-	if level == hclog.Error && aboutPeers(msg) {
+	if level == hclog.Error && aboutPeers(msg) || level == hclog.Warn && again(msg, args) {
 		level = hclog.Info
 	}
 	if !l.slog.Enabled(context.Background(), slogLevel(level)) {
