@@ -40,10 +40,8 @@ func (n *Node) admit(ctx context.Context) (missing bool, err error) {
 			return false, err
 		}
 		if fresh && n.wasRemoved(answers) {
-			if err := n.askIn(ctx); err != nil {
-				return false, err
-			}
-			continue
+			return false, n.readmit(ctx, fmt.Errorf("node %d was taken out of its cluster, and its data directory is new",
+				n.cfg.NodeID))
 		}
 		if why := n.forgotten(answers); why != nil {
 			return false, n.readmit(ctx, why)
@@ -69,11 +67,11 @@ func (n *Node) isFound(answers []answer) bool {
 	return slices.ContainsFunc(answers, func(a answer) bool { return a.err == nil && a.who.Asker.Run == n.run })
 }
 
-// wasRemoved reports whether the cluster of the same voters lacks this one.
+// wasRemoved reports whether the cluster of the same voters lacks this one. Several such nodes must not found another
+// one, even if they are a majority of the list.
 func (n *Node) wasRemoved(answers []answer) bool {
 	return slices.ContainsFunc(answers, func(a answer) bool {
-		return a.err == nil && a.who.Joined && a.who.Voters == listVoters(n.cfg.Voters) &&
-			!n.counts(a) && len(a.who.Members) > 1
+		return a.err == nil && a.who.Joined && a.who.Voters == listVoters(n.cfg.Voters) && !n.counts(a)
 	})
 }
 

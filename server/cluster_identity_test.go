@@ -436,6 +436,36 @@ func TestClusterRemovedVoter(t *testing.T) {
 	}
 }
 
+// Nodes that were taken out for good, and start with empty disks, do not found a second cluster beside the one that
+// went on without them.
+func TestClusterAllOthersTakenOut(t *testing.T) {
+	inLab(t, 3, func(l *lab) {
+		l.start(1, 2, 3)
+		l.ready(1, 2, 3)
+		for _, id := range []int32{2, 3} {
+			gone := func(path string) func() bool { // a leader may have to be elected before, and a stop be noticed
+				return func() bool {
+					status, _ := l.do(1, http.MethodDelete, fmt.Sprint(path, id), "")
+					return status < 300
+				}
+			}
+			l.until("it is no member", gone("/v1/cluster/members/"))
+			l.stop(id)
+			l.until("it is no broker", gone("/v1/cluster/brokers/"))
+			l.boxes[id].disk = storagetest.New()
+		}
+		l.start(2, 3)
+		l.ready(2, 3)
+		voters, rest := l.members(1)
+		require.Equal(t, []int32{1}, voters)
+		require.Equal(t, []int32{2, 3}, rest)
+		require.Contains(t, l.boxes[2].logs.String(), "was taken out of its cluster")
+		require.Contains(t, l.boxes[3].logs.String(), "was taken out of its cluster")
+		l.create("t", `{}`)
+		l.inSync("t", 3)
+	})
+}
+
 // Everything goes on when all nodes were without power at once.
 func TestClusterAllAtOnce(t *testing.T) {
 	running(t, func(l *lab) {
