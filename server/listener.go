@@ -1,9 +1,11 @@
 package server
 
 import (
+	"maps"
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -16,10 +18,15 @@ type cappedListener struct {
 	slots  chan struct{} // one element an open connection
 	closed chan struct{}
 	once   sync.Once
+
+	mu    sync.Mutex
+	fresh map[net.Conn]struct{} // of which nothing has come yet; guarded by mu
 }
 
 func newCappedListener(l net.Listener, limit int) *cappedListener {
-	return &cappedListener{Listener: l, slots: make(chan struct{}, limit), closed: make(chan struct{})}
+	return &cappedListener{
+		Listener: l, slots: make(chan struct{}, limit), closed: make(chan struct{}), fresh: map[net.Conn]struct{}{},
+	}
 }
 
 // Accept waits for a free slot first, so that a client over the limit waits in the kernel's queue and costs nothing
@@ -60,9 +67,27 @@ func (l *cappedListener) Close() error {
 
 // connState is the server's hook. A connection that a handler took over is the handler's to count: the API bounds
 // its streams.
-func (l *cappedListener) connState(_ net.Conn, s http.ConnState) {
+func (l *cappedListener) connState(c net.Conn, s http.ConnState) {
+	l.mu.Lock()
+	if s == http.StateNew {
+		l.fresh[c] = struct{}{}
+	} else {
+		delete(l.fresh, c)
+	}
+	l.mu.Unlock()
 	if s == http.StateClosed || s == http.StateHijacked {
 		<-l.slots
+	}
+}
+
+// hangUp ends the connections that nothing has come over: clients open some ahead of need. A server that stops would wait
+// 5 s for each to make itself heard.
+func (l *cappedListener) hangUp() {
+	l.mu.Lock()
+	fresh := slices.Collect(maps.Keys(l.fresh))
+	l.mu.Unlock()
+	for _, c := range fresh {
+		_ = c.Close() // the server closes it again
 	}
 }
 

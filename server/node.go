@@ -224,6 +224,9 @@ func (n *Node) awaitLeaderless(ctx context.Context) {
 // anyNode leaves it to the quorum who leads it next.
 const anyNode int32 = -1
 
+// silence is how long a stop waits for the first request of a connection.
+const silence = 200 * time.Millisecond
+
 // drain ends the HTTP side. When requests outlast DrainTimeout their connections are cut, which loses nothing:
 // whoever got no answer has an unknown outcome, as with any cut.
 func (n *Node) drain() error {
@@ -231,7 +234,9 @@ func (n *Node) drain() error {
 	defer cancel()
 	asked := time.AfterFunc(min(grace, n.cfg.DrainTimeout/2), func() { n.endAll(ErrDraining) })
 	n.serving.Go(n.native.Close) // live streams get an event that says so; new ones are refused
+	silent := time.AfterFunc(silence, n.listener.hangUp)
 	err := n.http.Shutdown(ctx)
+	silent.Stop()
 	asked.Stop()
 	n.endAll(ErrDraining)
 	if err != nil {

@@ -126,6 +126,20 @@ func TestConnectionsOverTheLimitWait(t *testing.T) {
 	resp.Body.Close()
 }
 
+// A connection that a client has opened ahead of need does not hold up the end of a node.
+func TestSilentConnectionsDoNotDelayTheEnd(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	silent, err := net.Dial("tcp", strings.TrimPrefix(n.URL(), "http://"))
+	require.NoError(t, err)
+	defer silent.Close()
+	resp, err := http.Get(n.URL() + "/health/live") // the other one has been accepted by now
+	require.NoError(t, err)
+	resp.Body.Close()
+	start := time.Now()
+	n.Stop()
+	require.Less(t, time.Since(start), 3*time.Second)
+}
+
 // HTTP/2 in the clear works for clients that know it beforehand.
 func TestHTTP2InTheClear(t *testing.T) {
 	n := servertest.Start(t, servertest.Options{})
