@@ -80,8 +80,8 @@ func (l *cappedListener) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// hangUp ends the connections that nothing has come over: clients open some ahead of need. A server that stops would wait
-// 5 s for each to make itself heard.
+// hangUp ends the connections that nothing has come over: clients open some ahead of need, and a server that stops would
+// wait 5 s for them.
 func (l *cappedListener) hangUp() {
 	l.mu.Lock()
 	fresh := slices.Collect(maps.Keys(l.fresh))
