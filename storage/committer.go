@@ -190,7 +190,21 @@ func (c *committer) syncAll(jobs []syncJob, calls int) bool {
 	for i := range jobs {
 		jobs[i].end(err)
 	}
+	c.dir.failUnsettled(err)
 	return true
+}
+
+// failUnsettled takes offline, after a failed sync of the whole file system, each log of which something was not
+// durable: what failed may have been its.
+func (d *Dir) failUnsettled(err error) {
+	if err == nil {
+		return
+	}
+	for _, l := range d.openLogs() {
+		if l.usable() == nil && l.unsettled() {
+			l.fail(err)
+		}
+	}
 }
 
 // syncEach syncs the jobs' files one by one.

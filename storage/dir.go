@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -38,7 +39,6 @@ type Dir struct {
 
 	lock       io.Closer
 	wasClean   bool
-	settled    bool // what was found on disk is durable
 	files      fileCache
 	scratch    scratch // small buffers
 	large      scratch // large buffers
@@ -122,6 +122,9 @@ func orDefault[T int | int64 | time.Duration](v, otherwise T) T {
 
 // read reads what spans the logs, and removes the mark of a clean stop before any log is touched.
 func (d *Dir) read() error {
+	if _, err := RestoreNames(d.fs, "."); err != nil {
+		return err
+	}
 	meta, ok, err := readMeta(d.fs)
 	if err != nil {
 		return err
@@ -141,22 +144,7 @@ func (d *Dir) read() error {
 	if err := d.fs.Remove(cleanFile); err != nil {
 		return err
 	}
-	return d.fs.SyncDir(".")
-}
-
-// settle makes durable, before anything is recovered from it, what an unclean stop left: the process
-// may have been killed and the machine have run on, and what one recovery found no later crash may
-// take away. Where that is not possible, logs sync what they found one by one.
-func (d *Dir) settle() error {
-	if len(d.logs) == 0 {
-		return nil
-	}
-	err := d.fs.SyncAll()
-	d.settled = err == nil
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
+	return d.settleFolders()
 }
 
 // readLogs finds the partitions' folders and what the checkpoints say of them.
@@ -369,7 +357,13 @@ func asDiskFull(err error) error {
 // make makes the log's folder.
 func (l *Log) make() error {
 	fsys := l.dir.fs
-	if err := fsys.Mkdir(l.path); err != nil {
+	err := fsys.Mkdir(l.path)
+	if errors.Is(err, fs.ErrExist) && isUnfinished(fsys, l.path) {
+		if err = fsys.RemoveAll(l.path); err == nil {
+			err = fsys.Mkdir(l.path)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if err := l.writeTopicID(); err != nil {
@@ -380,19 +374,29 @@ func (l *Log) make() error {
 	return nil
 }
 
+// isUnfinished says whether a folder is all that came of making a log: it has no topic id, or a part of one, and
+// nothing was ever appended. Where that cannot be found out it is not.
+func isUnfinished(fsys FS, path string) bool {
+	data, err := readFile(fsys, path+"/"+partitionMetadataFile)
+	if err != nil && !isMissing(err) || !isPartOfMetadata(data) {
+		return false
+	}
+	entries, err := fsys.List(path)
+	return err == nil && !slices.ContainsFunc(entries, func(e Entry) bool { return strings.Contains(e.Name, logSuffix) })
+}
+
 // writeTopicID writes partition.metadata. It is synced together with the log's first data; a file
 // that a crash before that leaves without content names no topic.
 func (l *Log) writeTopicID() error {
-	f, err := l.dir.fs.Open(l.path+"/"+partitionMetadataFile, OpenWrite|OpenCreate|OpenTruncate)
-	if err != nil {
+	name := l.path + "/" + partitionMetadataFile
+	if err := writeTmp(l.dir.fs, name, encodePartitionMetadata(l.name.TopicID), syncLater); err != nil {
 		return err
 	}
-	_, err = f.WriteAt(encodePartitionMetadata(l.name.TopicID), 0)
 	l.mu.Lock()
 	l.names++
 	l.newFolder = true
 	l.mu.Unlock()
-	return errors.Join(err, f.Close())
+	return l.dir.fs.Rename(name+tmpSuffix, name)
 }
 
 // OpenLog opens a log that is on disk, recovering it if the last stop was not clean. After a clean
@@ -436,6 +440,9 @@ func (d *Dir) OpenLog(n PartitionName, c Config) (*Log, error) {
 // open opens a log whose entry is marked as being opened, so that nobody else changes it.
 func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	found, err := d.identify(e)
+	if isCorrupt(err) && !e.clean && e.point == 0 && wanted.TopicID != noTopicID && isUnfinished(d.fs, wanted.String()) {
+		return d.renew(e, wanted, c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -459,8 +466,8 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	l.point.Store(e.point)
 	l.hw.Store(e.hw)
 	l.recover, l.endUnknown = !e.clean, !e.known
-	if adopt {
-		if err := l.writeTopicID(); err != nil {
+	if adopt || l.recover && e.point == 0 && found.TopicID != noTopicID { // its folder may never have been synced
+		if err := l.writeTopicID(); err != nil && (adopt || !isFull(err)) {
 			return nil, err
 		}
 		d.named(e, found)

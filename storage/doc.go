@@ -11,6 +11,8 @@
 //   - After a crash the log is a dense prefix of what was appended, ending at a batch boundary, at
 //     or above SyncedOffset. Recovery reads only what lies past the recovery point, and recovering
 //     twice gives what recovering once gave.
+//   - What an unclean stop left past the recovery point is written again, with its own bytes, before it
+//     counts as synced: a sync may have failed, and then what can be read is on its way to no disk.
 //   - Damage below the recovery point is never cut away or served: it is a CorruptionError.
 //   - A log whose write or sync failed goes offline, alone, and is not tried again. Only a full disk
 //     is forgiven, when the partial write could be undone.

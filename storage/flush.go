@@ -203,6 +203,7 @@ func (d *Dir) syncWhole(jobs []*flushJob) bool {
 		for _, j := range jobs {
 			j.log.fail(err)
 		}
+		d.failUnsettled(err)
 	}
 	return true
 }

@@ -20,11 +20,20 @@ func readFolder(fsys FS, path string) (folder, error) {
 	if err != nil {
 		return folder{}, err
 	}
+	restored := false
+	if slices.ContainsFunc(entries, func(e Entry) bool { return strings.HasSuffix(e.Name, renamedSuffix) }) {
+		if restored, err = RestoreNames(fsys, path); err != nil {
+			return folder{}, err
+		}
+		if entries, err = fsys.List(path); err != nil {
+			return folder{}, err
+		}
+	}
 	cleared, err := clearLeftovers(fsys, path, entries)
 	if err != nil {
 		return folder{}, err
 	}
-	f := folder{changed: cleared}
+	f := folder{changed: cleared || restored}
 	if cleared {
 		if entries, err = fsys.List(path); err != nil {
 			return folder{}, err
@@ -101,14 +110,11 @@ func (l *Log) loadLocked() error {
 		l.namesChanged()
 	}
 	if l.recover {
-		list, err = l.recoverLocked(list, stored)
-	} else {
-		list, err = l.checkLocked(list, stored)
+		list, err = l.recoverLocked(list, stored, f.snapshots)
+	} else if list, err = l.checkLocked(list, stored); err == nil {
+		err = l.loadSnapshotsLocked(f.snapshots)
 	}
 	if err != nil {
-		return err
-	}
-	if err := l.loadSnapshotsLocked(f.snapshots); err != nil {
 		return err
 	}
 	l.recover = false

@@ -14,6 +14,7 @@ type cleanMark struct {
 	Version     int               `json:"version"`
 	BrokerEpoch int64             `json:"brokerEpoch"`
 	Checkpoints map[string]uint32 `json:"checkpoints,omitempty"` // CRC-32C by file; none in Kafka's own
+	Void        bool              `json:"void,omitempty"`        // it is there by a crash only and says nothing
 }
 
 // vouched are the checkpoints that a marker of ours vouches for.
@@ -50,7 +51,11 @@ func readCleanMark(fsys FS) (marked, complete bool, err error) {
 		return false, false, err
 	}
 	var m cleanMark
-	if json.Unmarshal(data, &m) != nil || len(m.Checkpoints) == 0 {
+	bad := json.Unmarshal(data, &m) != nil
+	if m.Void {
+		return false, false, nil
+	}
+	if bad || len(m.Checkpoints) == 0 {
 		return true, false, nil
 	}
 	for _, name := range vouched() {
@@ -63,6 +68,25 @@ func readCleanMark(fsys FS) (marked, complete bool, err error) {
 		}
 	}
 	return true, true, nil
+}
+
+// voidCleanMark makes a marker that was removed be gone for good with the next sync of the directory.
+func voidCleanMark(fsys FS) error {
+	data, err := json.Marshal(&cleanMark{BrokerEpoch: -1, Void: true})
+	if err != nil {
+		return err
+	}
+	err = writeTmp(fsys, cleanFile, data, syncNow)
+	if isFull(err) {
+		return nil
+	}
+	if err == nil {
+		err = fsys.Rename(cleanFile+tmpSuffix, cleanFile)
+	}
+	if err == nil {
+		err = fsys.Remove(cleanFile)
+	}
+	return err
 }
 
 func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }

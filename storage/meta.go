@@ -103,6 +103,17 @@ func decodePartitionMetadata(data []byte) ([16]byte, error) {
 	return decodeTopicID(id)
 }
 
+// isPartOfMetadata says whether an interrupted write of partition.metadata leaves this, with no whole id in it.
+func isPartOfMetadata(data []byte) bool {
+	id, err := decodePartitionMetadata(data)
+	if err == nil {
+		return id == noTopicID
+	}
+	whole := string(encodePartitionMetadata(noTopicID))
+	head := whole[:strings.Index(whole, "topic_id: ")+len("topic_id: ")]
+	return len(data) < len(whole) && (strings.HasPrefix(head, string(data)) || strings.HasPrefix(string(data), head))
+}
+
 // readTopicID reads the topic id of a partition's folder, noTopicID if it never got one.
 func readTopicID(fsys FS, folder string) ([16]byte, error) {
 	name := folder + "/" + partitionMetadataFile

@@ -11,7 +11,7 @@ import (
 // did, so damage there is an error. Past it the log ends at the first batch that is not whole and
 // right, or where a segment does not go on from the one before: what was written later than lost
 // data must not be kept, or offsets would be missing between.
-func (l *Log) recoverLocked(list segmentList, stored []epochStart) (segmentList, error) {
+func (l *Log) recoverLocked(list segmentList, stored []epochStart, snapshots []int64) (segmentList, error) {
 	l.epochs.load(stored)
 	r := recovery{log: l, point: l.point.Load(), end: l.start.Load()}
 	kept := 0
@@ -43,13 +43,17 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart) (segmentList,
 		if err := l.removeLost(list); err != nil {
 			return nil, err
 		}
-		list = nil
+		list, r.tails = nil, nil
 	}
+	r.kept = list
 	if len(list) == 0 {
 		list, r.end = segmentList{newEmptySegment(l, start)}, start
 	}
 	l.settleRecovered(list, r.end)
-	return list, nil
+	if err := l.loadSnapshotsLocked(snapshots); err != nil {
+		return nil, err
+	}
+	return list, l.renewLocked(&r)
 }
 
 // removeLost deletes the files of segments that recovery gives up, the last one first, durably.
@@ -67,8 +71,8 @@ func (l *Log) removeLost(lost segmentList) error {
 	return l.dir.fs.SyncDir(l.path)
 }
 
-// settleRecovered sets the log's offsets to what recovery found. The recovery point stays: the
-// indexes past it are in memory.
+// settleRecovered sets the log's offsets to what recovery found, which counts as synced once renewLocked has made it
+// so: nobody has the log before. The recovery point stays: the indexes past it are in memory.
 func (l *Log) settleRecovered(list segmentList, end int64) {
 	if hw := l.hw.Load(); hw > end {
 		l.dir.logger.Warn("log ends below its high watermark: records that were read or acknowledged are gone",
@@ -86,21 +90,6 @@ func (l *Log) settleRecovered(list segmentList, end int64) {
 	if _, differs := l.epochs.unsaved(end); differs || end != point {
 		l.markChanged()
 	}
-	if l.dir.settled || end == point {
-		return
-	}
-	// What lies past the recovery point may be in the page cache only: it does not count yet.
-	l.synced.Store(point)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, s := range list {
-		if i == len(list)-1 || list[i+1].base > point {
-			l.unsynced = append(l.unsynced, s)
-			s.queued = true
-		}
-	}
-	l.names++
-	l.newFolder = true
 }
 
 // recovery checks the segments past the recovery point.
@@ -108,6 +97,8 @@ type recovery struct {
 	log   *Log
 	point int64
 	end   int64 // offset after the last good batch
+	tails []tail
+	kept  segmentList // those of the segments on disk that are kept
 }
 
 // segment checks one segment from the last index entry below the recovery point on, makes its
@@ -162,7 +153,9 @@ func (r *recovery) walk(s *segment, w *walker, from landing) (good int64, err er
 		if err != nil {
 			return good, err
 		}
-		r.end = b.NextOffset()
+		if r.end = b.NextOffset(); r.end > r.point && (len(r.tails) == 0 || r.tails[len(r.tails)-1].segment != s) {
+			r.tails = append(r.tails, tail{s, pos})
+		}
 		r.log.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
 		r.log.mu.Lock()
 		s.observe(b)

@@ -93,8 +93,12 @@ func (l *Log) lowerPointLocked(cut int64) error {
 	if l.point.Load() <= cut {
 		return nil
 	}
-	l.point.Store(cut)
-	return l.dir.writeRecoveryPoints()
+	point := l.point.Swap(cut)
+	err := l.dir.writeRecoveryPoints()
+	if err != nil {
+		l.point.Store(point) // the next attempt writes it again
+	}
+	return err
 }
 
 // cutSegmentLocked cuts a segment's files and gives the segment that takes its place, with the

@@ -92,18 +92,18 @@ func (c *crash) dir(n, s *node) {
 	for i, change := range n.renames[:survive] {
 		changes[i] = nameChange{change.unlink, change.link, c.survivor(change.node)}
 	}
-	if c.mode == KeepAll {
+	if c.mode == KeepAll { // also what a failed sync has lost
 		s.renames = changes
-	} else {
-		for _, change := range changes {
-			change.apply(s.kept)
+		for _, name := range n.names() {
+			s.entries[name] = c.survivor(n.entries[name])
 		}
+		return
+	}
+	for _, change := range changes {
+		change.apply(s.kept)
 	}
 	for name, kept := range s.kept {
 		s.entries[name] = kept
-	}
-	for _, change := range s.renames {
-		change.apply(s.entries)
 	}
 }
 
