@@ -11,6 +11,8 @@ type Rules struct {
 	// Unclean are the topics whose leader may be elected from replicas that are behind: acknowledged records may be gone,
 	// and another value may come to an offset.
 	Unclean map[string]bool
+	// Trimmed are the topics whose oldest records go.
+	Trimmed map[string]bool
 }
 
 // Violation is a broken invariant.
@@ -34,7 +36,7 @@ func Check(ops []*Op, rules Rules) (found []*Violation) {
 	c := &check{ops: ops, rules: rules, sends: map[string][]*Op{}, at: map[place]evidence{}, places: map[string][]place{}}
 	for _, pass := range []func() *Violation{
 		c.collectSends, c.valuesOfPlaces, c.valuesRead, c.placesOfValues, c.acksOfOne, c.realTime,
-		c.finalReads, c.lostWrites, c.lostReads, c.readers, c.sendOrder,
+		c.finalReads, c.lostWrites, c.lostReads, c.readers, c.trims, c.sendOrder,
 	} {
 		if v := pass(); v != nil {
 			found = append(found, v)
@@ -70,6 +72,7 @@ type check struct {
 // finalLog is what the final reads saw of a partition.
 type finalLog struct {
 	values map[int64]string
+	start  int64 // where a trimmed log began
 	end    int64
 	op     *Op
 }
@@ -175,10 +178,11 @@ func (c *check) placesOfValues() *Violation {
 	return nil
 }
 
-// D6: what the leader alone acknowledged may be gone, but is nowhere else.
+// D6: what the leader alone acknowledged may be gone, but is nowhere else. When it is gone, a late copy of a request with
+// a sequence finds nothing of it, and is stored in its place.
 func (c *check) acksOfOne() *Violation {
 	for _, o := range c.ops {
-		if o.Kind != Send || o.Outcome != OK || o.Acks != 1 || o.Base < 0 || o.Doubled || len(c.sends[o.Values[0]]) > 1 {
+		if o.Kind != Send || o.Outcome != OK || o.Acks != 1 || o.Base < 0 || o.Doubled || o.Idempotent {
 			continue
 		}
 		for i, value := range o.Values {

@@ -22,7 +22,11 @@ func (c *check) finalReads() *Violation {
 			reads[o.Partition][o.Session] = l
 		}
 		l.op = o
+		trimmed := c.rules.Trimmed[o.Partition.Topic]
 		for i, v := range o.Values {
+			if trimmed && o.Offsets[i] > l.end {
+				l.start, l.end = o.Offsets[i], o.Offsets[i]
+			}
 			if o.Offsets[i] != l.end {
 				text := fmt.Sprintf("the final read of %s goes on at %d, not %d", o.Partition, o.Offsets[i], l.end)
 				return &Violation{"D6", text, []*Op{o}}
@@ -40,7 +44,11 @@ func (c *check) finalReads() *Violation {
 		first := reads[p][sessions[0]]
 		c.final[p] = first
 		for _, s := range sessions[1:] {
-			if other := reads[p][s]; other.end != first.end {
+			other := reads[p][s]
+			if first.start < other.start {
+				c.final[p].start = other.start
+			}
+			if other.end != first.end {
 				text := fmt.Sprintf("%s ends at %d and at %d, by whom is asked", p, first.end, other.end)
 				return &Violation{"D9", text, []*Op{first.op, other.op}}
 			}
@@ -65,6 +73,9 @@ func (c *check) lostWrites() *Violation {
 		}
 		for i, v := range o.Values {
 			at := o.Base + int64(i)
+			if o.Base >= 0 && at < l.start || o.Base < 0 && c.rules.Trimmed[o.Partition.Topic] {
+				continue
+			}
 			if there, ok := l.values[at]; o.Base >= 0 && (!ok || there != v) {
 				text := fmt.Sprintf("%q was acknowledged at %s@%d; there is %q at the end, of %d", v, o.Partition, at, there, l.end)
 				return &Violation{"D1", text, []*Op{o, l.op}}
@@ -86,7 +97,7 @@ func (c *check) lostReads() *Violation {
 			continue
 		}
 		for i, v := range o.Values {
-			if there, ok := l.values[o.Offsets[i]]; !ok || there != v {
+			if there, ok := l.values[o.Offsets[i]]; (!ok || there != v) && o.Offsets[i] >= l.start {
 				text := fmt.Sprintf("%q was read at %s@%d; there is %q at the end, of %d",
 					v, o.Partition, o.Offsets[i], there, l.end)
 				return &Violation{"H3", text, []*Op{o, l.op}}
@@ -127,12 +138,35 @@ func (c *check) readers() *Violation {
 			return &Violation{"H2", text, ops}
 		}
 		for _, offset := range o.Offsets {
+			if offset > s.next && c.rules.Trimmed[o.Partition.Topic] {
+				s.next = offset
+			}
 			if offset != s.next {
 				return &Violation{"G5", fmt.Sprintf("%s goes on at %d, not %d", o.Partition, offset, s.next), ops}
 			}
 			s.next++
 		}
 		s.last = o
+	}
+	return nil
+}
+
+// D11: what was deleted is not read any more.
+func (c *check) trims() *Violation {
+	begins := map[Partition][]*Op{}
+	for _, o := range c.ops {
+		switch {
+		case c.rules.Unclean[o.Partition.Topic] || o.Outcome != OK:
+		case o.Kind == Trim:
+			begins[o.Partition] = append(begins[o.Partition], o)
+		case o.Kind == Read && len(o.Offsets) > 0:
+			for _, t := range begins[o.Partition] {
+				if t.Return < o.Invoke && o.Offsets[0] < t.Base {
+					text := fmt.Sprintf("%s was deleted up to %d and gives %d", o.Partition, t.Base, o.Offsets[0])
+					return &Violation{"D11", text, []*Op{t, o}}
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ type Kind string
 const (
 	Send  Kind = "send"  // Values to Partition
 	Read  Kind = "read"  // Values at Offsets of Partition
+	Trim  Kind = "trim"  // what lies below Base of Partition
 	Admin Kind = "admin" // Note says what
 	Fault Kind = "fault" // something the nemesis did; Note says what
 )
@@ -71,10 +72,11 @@ type Op struct {
 	Values    []string  `json:"values,omitempty"`
 
 	// Of a send. Base is the offset of the first value, -1 when it was not told. Idempotent sends may be tried again
-	// without being stored twice; Doubled ones were sent twice at once.
+	// without being stored twice; Again marks those that are; Doubled ones were sent twice at once.
 	Acks       int   `json:"acks,omitempty"`
 	Base       int64 `json:"base,omitempty"`
 	Idempotent bool  `json:"idempotent,omitempty"`
+	Again      bool  `json:"again,omitempty"`
 	Doubled    bool  `json:"doubled,omitempty"`
 
 	// Of a read. It asked for From and on; what came is Values at Offsets. A read that failed with OutOfRange was told
@@ -95,6 +97,8 @@ func (o *Op) String() string {
 	switch o.Kind {
 	case Send:
 		s += fmt.Sprintf(": %s acks=%d base=%d %s", o.Partition, o.Acks, o.Base, brief(o.Values))
+	case Trim:
+		s += fmt.Sprintf(": %s to %d", o.Partition, o.Base)
 	case Read:
 		s += fmt.Sprintf(": %s from %d %s", o.Partition, o.From, brief(o.Values))
 		if len(o.Offsets) > 0 {

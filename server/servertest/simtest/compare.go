@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"millrace/record"
+	"millrace/server/partition"
+	"millrace/server/servertest/history"
 )
 
 // diskLog is a partition's log as a disk holds it.
@@ -23,6 +25,13 @@ func (l *diskLog) end() int64 {
 	return l.batches[len(l.batches)-1].NextOffset()
 }
 
+// skip leaves out what lies before an offset.
+func (l *diskLog) skip(start int64) {
+	for len(l.batches) > 0 && l.batches[0].NextOffset() <= start {
+		l.batches = l.batches[1:]
+	}
+}
+
 // compareDisks compares the logs of stopped nodes byte by byte. Everything was quiet before, so that all of every log
 // is committed: D8, D9, and that epochs never decrease along a log (E1).
 func (s *sim) compareDisks() {
@@ -32,17 +41,73 @@ func (s *sim) compareDisks() {
 			var logs []diskLog
 			for _, m := range s.nodes {
 				l, err := m.readLog(folder)
-				if err != nil {
+				switch {
+				case m.isRotten(folder): // nobody has read it since
+				case err != nil:
 					s.violate("D9", "%s: log of %s: %v", m.name, folder, err)
 					return
-				}
-				if l != nil {
+				case l == nil:
+					s.violate("D9", "%s does not hold %s", m.name, folder)
+				default:
 					logs = append(logs, *l)
 				}
 			}
 			s.compareLogs(folder, logs)
+			if len(logs) > 0 && !t.unclean && !s.isExempt(t.name) {
+				s.compareReigns(t.name, number, &logs[0])
+			}
 		}
 	}
+}
+
+// isRotten says whether a bit of a log has flipped and the log may still be there.
+func (m *machine) isRotten(folder string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rot[folder]
+}
+
+// compareReigns holds what leaders did to what came after them (E2): nothing that one showed as committed lies where a
+// later one wrote, and one completes nothing that was sent when a later one led already.
+func (s *sim) compareReigns(topic string, number int, l *diskLog) {
+	name := partition.Name{TopicID: s.topicIDs[topic], Partition: int32(number)}
+	for at, shown := range s.probe.shown {
+		if at.partition != name {
+			continue
+		}
+		for _, b := range l.batches {
+			if b.LeaderEpoch() > at.epoch {
+				if b.BaseOffset() < shown {
+					s.violate("E2", "%s/%d: the leader of epoch %d showed offsets up to %d, and epoch %d begins at %d",
+						topic, number, at.epoch, shown, b.LeaderEpoch(), b.BaseOffset())
+				}
+				break
+			}
+		}
+	}
+	for _, o := range s.h.Ops() {
+		if o.Kind != history.Send || o.Outcome != history.OK || o.Acks >= 0 || o.Base < 0 || o.Doubled || o.Again ||
+			o.Partition != (history.Partition{Topic: topic, Number: int32(number)}) {
+			continue
+		}
+		epoch, there := l.epochOf(o.Base)
+		for at, begun := range s.probe.begun {
+			if there && at.partition == name && at.epoch > epoch && begun < o.Invoke {
+				s.violate("E2", "epoch %d began at %.6f, and a leader of epoch %d completed %s",
+					at.epoch, begun.Seconds(), epoch, o)
+			}
+		}
+	}
+}
+
+// epochOf is the leader epoch of the record at an offset.
+func (l *diskLog) epochOf(offset int64) (epoch int32, there bool) {
+	for _, b := range l.batches {
+		if b.BaseOffset() <= offset && offset < b.NextOffset() {
+			return b.LeaderEpoch(), true
+		}
+	}
+	return 0, false
 }
 
 // readLog reads all batches of a partition from the disk; nil when it is not there.
@@ -85,9 +150,6 @@ func (m *machine) readLog(folder string) (*diskLog, error) {
 }
 
 func (s *sim) compareLogs(folder string, logs []diskLog) {
-	if len(logs) != len(s.nodes) {
-		s.violate("D9", "%d nodes hold %s", len(logs), folder)
-	}
 	for _, l := range logs {
 		next, epoch := int64(-1), int32(-1)
 		for _, b := range l.batches {
@@ -97,6 +159,15 @@ func (s *sim) compareLogs(folder string, logs []diskLog) {
 			}
 			next, epoch = b.NextOffset(), b.LeaderEpoch()
 		}
+	}
+	start := int64(0) // where all of them have begun
+	for _, l := range logs {
+		if len(l.batches) > 0 {
+			start = max(start, l.batches[0].BaseOffset())
+		}
+	}
+	for i := range logs {
+		logs[i].skip(start)
 	}
 	for _, l := range logs[min(1, len(logs)):] {
 		first := logs[0]

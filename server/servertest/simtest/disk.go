@@ -28,7 +28,9 @@ type diskFaults struct {
 	last   time.Time     // when the last call that was delayed returns
 	fails  int           // syncs or writes that fail still
 	failOp storagetest.Op
-	where  string // what the names of the files that fail contain
+	where  string    // what the names of the files that fail contain
+	lies   time.Time // until when syncs of logs do nothing
+	told   bool      // one of them did nothing
 }
 
 // fault is a storagetest.Fault.
@@ -52,7 +54,26 @@ func (d *diskFaults) fault(op storagetest.Op, name string) (delay time.Duration,
 		d.fails--
 		err = syscall.EIO
 	}
+	if op == storagetest.OpSync && err == nil && now.Before(d.lies) && strings.HasSuffix(name, ".log") &&
+		!strings.HasPrefix(name, "metadata") {
+		d.told = true
+		err = storagetest.ErrLie
+	}
 	return delay, err
+}
+
+// lie has syncs of logs do nothing, for a time.
+func (d *diskFaults) lie(length time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lies = time.Now().Add(length)
+}
+
+// lied says whether something may not be on the disk that was said to be.
+func (d *diskFaults) lied() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.told
 }
 
 // freeze holds every call for a time.
@@ -82,7 +103,7 @@ func (d *diskFaults) fail(op storagetest.Op, where string, times int) {
 func (d *diskFaults) heal() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.frozen, d.until, d.fails = time.Time{}, time.Time{}, 0
+	d.frozen, d.until, d.lies, d.fails = time.Time{}, time.Time{}, time.Time{}, 0
 	return time.Until(d.last)
 }
 

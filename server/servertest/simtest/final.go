@@ -26,20 +26,17 @@ func (s *sim) recover() {
 	s.heal()
 	s.ends.Wait()
 	s.net.Heal()
-	for _, m := range s.nodes {
+	for _, m := range s.machines() {
 		m.setQuota(-1)
 		sleep(context.Background(), m.faults.heal())
 	}
-	for _, m := range s.nodes {
+	for _, m := range s.machines() {
 		if m.failed.Load() { // an operator replaces the disk's cable, and starts the node again
 			m.kill(modeKill, false)
 		}
 	}
-	for _, m := range s.nodes {
-		if err := m.start(); err != nil {
-			s.violate("L1", "%s does not start: %v", m.name, err)
-			return
-		}
+	if !s.startAll() {
+		return
 	}
 	s.note("all is well")
 	since := s.h.Now()
@@ -236,7 +233,7 @@ func (s *sim) resurrected() {
 // compareNodes compares the metadata of the nodes (R3, R5) once nothing changes any more.
 func (s *sim) compareNodes() {
 	sleep(context.Background(), 2*time.Second)
-	for _, m := range s.nodes {
+	for _, m := range s.machines() {
 		node := m.alive()
 		if node == nil {
 			s.violate("L1", "%s is down at the end", m.name)
@@ -244,12 +241,17 @@ func (s *sim) compareNodes() {
 		}
 	}
 	s.probe.look(true)
+	s.topicIDs = map[string]metadata.UUID{}
+	for t := range s.image().Topics() {
+		s.topicIDs[t.Name] = t.ID
+	}
 }
 
 // stopNodes stops all nodes in order.
 func (s *sim) stopNodes() {
-	for i := range s.nodes {
-		m := s.nodes[(i+int(s.opts.Seed))%len(s.nodes)]
+	machines := s.machines()
+	for i := range machines {
+		m := machines[(i+int(s.opts.Seed))%len(machines)]
 		began := s.h.Now()
 		if err := m.stopInOrder(); err != nil {
 			s.violate("stop", "%s: %v", m.name, err)

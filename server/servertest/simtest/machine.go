@@ -23,7 +23,10 @@ type machine struct {
 	name   string
 	faults diskFaults
 	skew   atomic.Int64 // of its clock
-	failed atomic.Bool  // its disk has failed a call: the node wants a restart
+	failed atomic.Bool  // the node wants a restart: its disk has failed a call, or it is no member any more
+	ruined atomic.Bool  // its disk may hold what no node starts on
+	cuts   atomic.Int32 // of ways between it and clients
+	upset  atomic.Int64 // when clients could last not reach it, since the history's begin
 	logs   ring
 	rng    *rand.Rand // of crashes; under lock
 
@@ -37,12 +40,14 @@ type machine struct {
 	node  *server.Node    // guarded by mu; nil while there is none
 	life  uint64          // guarded by mu
 	quota int64           // guarded by mu
+	older *storagetest.FS // guarded by mu; what the disk held at the end of an earlier life
+	rot   map[string]bool // guarded by mu; the logs that are damaged
 }
 
 func newMachine(s *sim, id int32) *machine {
 	m := &machine{
 		s: s, id: id, name: fmt.Sprint("n", id), lock: make(chan struct{}, 1), disk: storagetest.New(),
-		rng: rand.New(rand.NewPCG(s.opts.Seed, 100+uint64(id))),
+		rng: rand.New(rand.NewPCG(s.opts.Seed, 100+uint64(id))), rot: map[string]bool{},
 	}
 	m.faults.rng = rand.New(rand.NewPCG(s.opts.Seed, 200+uint64(id)))
 	if s.plan.skewed {
@@ -52,6 +57,20 @@ func newMachine(s *sim, id int32) *machine {
 }
 
 func (m *machine) url() string { return fmt.Sprintf("http://%s:%d", m.name, port) }
+
+// rack is where the machine stands: the first is alone, the others are together.
+func (m *machine) rack() string { return fmt.Sprint("rack", min(m.id, 2)) }
+
+// shut notes that ways between the machine and clients are cut, or no longer.
+func (m *machine) shut(more int32) {
+	m.cuts.Add(more)
+	m.upset.Store(int64(m.s.h.Now()))
+}
+
+// reachable says whether nothing was between the machine and its clients since a time.
+func (m *machine) reachable(since time.Duration) bool {
+	return m.cuts.Load() == 0 && m.upset.Load() < int64(since) && m.alive() != nil
+}
 
 // now is the machine's wall clock.
 func (m *machine) now() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }
@@ -64,6 +83,13 @@ func (m *machine) alive() *server.Node {
 		return nil
 	}
 	return m.node
+}
+
+// lives is how often a node was started there.
+func (m *machine) lives() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.life
 }
 
 // start begins a life, if there is none.
@@ -111,6 +137,9 @@ func (m *machine) config(disk *storagetest.FS, life uint64) server.Config {
 	for k, v := range s.plan.broker {
 		cfg.Broker[k] = v
 	}
+	if s.plan.racks {
+		cfg.Broker["broker.rack"] = m.rack()
+	}
 	cfg.Now = m.now
 	cfg.Rand = rand.New(rand.NewPCG(s.opts.Seed, 1000*uint64(m.id)+life))
 	cfg.Logger = slog.New(slog.NewTextHandler(&m.logs, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", m.name)
@@ -134,6 +163,10 @@ func (m *machine) fence(mode storagetest.Mode, power bool) bool {
 		return false
 	}
 	m.next = m.disk.Crash(mode, m.rng)
+	m.upset.Store(int64(m.s.h.Now()))
+	if m.faults.lied() && mode != modeKill {
+		m.s.exemptAll("%s has lost what it said was synced", m.name)
+	}
 	if power {
 		m.host.PowerOff()
 	} else {

@@ -11,30 +11,46 @@ import (
 // A faultKind begins a fault that lasts for a time. What undoes it is an end of the simulation: it comes when the time
 // is over, or when everything shall heal. begin returns soon, unless the fault is over when it returns.
 type faultKind struct {
-	name   string
-	weight int
-	begin  func(s *sim, length time.Duration)
+	name    string
+	weight  int
+	begin   func(s *sim, length time.Duration)
+	damages bool // what was synced may be gone
+}
+
+func kind(name string, weight int, begin func(s *sim, length time.Duration)) faultKind {
+	return faultKind{name: name, weight: weight, begin: begin}
 }
 
 // allKinds are the faults that a run draws from.
 func allKinds() []faultKind {
 	return []faultKind{
-		{"kill", 6, (*sim).killOne}, {"kill-all", 1, (*sim).killAll},
-		{"power", 6, (*sim).powerOne}, {"power-all", 3, (*sim).powerAll},
-		{"pause", 4, (*sim).pauseOne}, {"isolate", 5, (*sim).isolate}, {"one-way", 4, (*sim).oneWay},
-		{"bridge", 2, (*sim).bridge}, {"swizzle", 2, (*sim).swizzle}, {"slow-network", 2, (*sim).slowNetwork},
-		{"slow-disk", 2, (*sim).slowDisk}, {"stall", 2, (*sim).stallSync}, {"full", 2, (*sim).fullDisk},
-		{"eio", 2, (*sim).failDisk}, {"clock", 1, (*sim).jumpClock}, {"restart", 3, (*sim).restartOne},
-		{"rolling", 1, (*sim).rolling}, {"reset", 2, (*sim).resets}, {"half-open", 1, (*sim).halfOpen},
-		{"transfer", 2, (*sim).transfer}, {"elect", 2, (*sim).elect}, {"reassign", 2, (*sim).reassign},
+		kind("kill", 6, (*sim).killOne), kind("kill-all", 1, (*sim).killAll),
+		kind("power", 6, (*sim).powerOne), kind("power-all", 3, (*sim).powerAll),
+		kind("pause", 4, (*sim).pauseOne), kind("isolate", 5, (*sim).isolate), kind("one-way", 4, (*sim).oneWay),
+		kind("bridge", 2, (*sim).bridge), kind("swizzle", 2, (*sim).swizzle), kind("slow-network", 2, (*sim).slowNetwork),
+		kind("slow-disk", 2, (*sim).slowDisk), kind("stall", 2, (*sim).stallSync), kind("full", 2, (*sim).fullDisk),
+		kind("eio", 2, (*sim).failDisk), kind("clock", 1, (*sim).jumpClock), kind("restart", 3, (*sim).restartOne),
+		kind("rolling", 1, (*sim).rolling), kind("reset", 2, (*sim).resets), kind("half-open", 1, (*sim).halfOpen),
+		kind("transfer", 2, (*sim).transfer), kind("elect", 2, (*sim).elect), kind("reassign", 2, (*sim).reassign),
 	}
 }
+
+// damageKinds are the faults that take from a disk what was synced to it, and changes of who votes, which go with them.
+func damageKinds() []faultKind {
+	return []faultKind{
+		{"rot", 8, (*sim).rot, true}, {"older", 5, (*sim).olderDisk, true}, {"wipe", 5, (*sim).newDisk, true},
+		kind("lie", 4, (*sim).lie), kind("members", 8, (*sim).changeMembers),
+	}
+}
+
+func trimKind() faultKind { return kind("trim", 8, (*sim).trim) }
 
 // nemesis throws faults at the cluster.
 func (s *sim) nemesis() {
 	sleep(s.healing, around(s.rng, time.Second))
 	for range s.plan.faults {
 		kind := s.drawKind()
+		s.begun[kind.name]++
 		length := around(s.rng, s.plan.length)
 		kind.begin(s, length)
 		if !s.plan.overlap {
@@ -169,11 +185,26 @@ func (s *sim) cutLater(length time.Duration, ways ...way) {
 	for _, w := range ways {
 		s.net.Cut(w.from, w.to)
 	}
+	s.shut(ways, 1)
 	s.after(length, func() {
 		for _, w := range ways {
 			s.net.Mend(w.from, w.to)
 		}
+		s.shut(ways, -1)
 	})
+}
+
+// shut notes that ways between a node and clients are cut, or no longer.
+func (s *sim) shut(ways []way, more int32) {
+	for _, w := range ways {
+		from, to := s.machine(w.from), s.machine(w.to)
+		switch {
+		case from != nil && to == nil:
+			from.shut(more)
+		case from == nil && to != nil:
+			to.shut(more)
+		}
+	}
 }
 
 func (s *sim) isolate(length time.Duration) {
@@ -274,12 +305,18 @@ func (s *sim) fullDisk(length time.Duration) {
 	})
 }
 
-// failDisk makes a call fail, always of the same disk: no record outlives the disks of all its replicas.
-func (s *sim) failDisk(time.Duration) {
+// victim is the machine whose disk is not to be trusted, always the same: no record outlives the disks of all its
+// replicas.
+func (s *sim) victim() *machine {
 	if s.failing == nil {
 		s.failing = s.target()
 	}
-	m := s.failing
+	return s.failing
+}
+
+// failDisk makes a call fail.
+func (s *sim) failDisk(time.Duration) {
+	m := s.victim()
 	op := pick(s.rng, storagetest.OpSync, storagetest.OpSync, storagetest.OpWrite)
 	where := pick(s.rng, "", "", ".log", "metadata")
 	s.note("the next %v of %q at %s fails", op, where, m.name)

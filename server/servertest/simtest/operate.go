@@ -2,9 +2,12 @@ package simtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	"millrace/server/servertest/history"
 )
 
 // operator is a client over which the nemesis uses the cluster's own operations.
@@ -48,14 +51,69 @@ func (s *sim) reassign(length time.Duration) {
 	}
 }
 
+// trim deletes a partition's oldest records.
+func (s *sim) trim(time.Duration) {
+	s.mu.Lock()
+	var trimmed []*topic
+	for _, t := range s.topics {
+		if t.trimmed {
+			trimmed = append(trimmed, t)
+		}
+	}
+	s.mu.Unlock()
+	leaders := s.leaders()
+	if len(trimmed) == 0 || len(leaders) == 0 {
+		return
+	}
+	t := trimmed[s.rng.IntN(len(trimmed))]
+	number := s.rng.IntN(t.partitions)
+	hw := int64(0)
+	for _, m := range leaders {
+		hw = max(hw, m.committed()[fmt.Sprintf("%s-%d", t.name, number)])
+	}
+	before := s.rng.Int64N(hw + 1)
+	m := pick(s.rng, s.nodes...)
+	s.note("ask %s to delete what is below %d of %s/%d", m.name, before, t.name, number)
+	s.ends.Go(func() { s.deleteBelow(m, history.Partition{Topic: t.name, Number: int32(number)}, before) })
+}
+
+func (s *sim) deleteBelow(m *machine, of history.Partition, before int64) {
+	o := &history.Op{
+		Kind: history.Trim, Client: s.operator.name, Node: m.name, API: "native", Invoke: s.h.Now(), Partition: of, Base: -1,
+	}
+	r := s.operator.do(s.healing, request{
+		node: m, method: "POST", path: "/v1/topics/" + of.Topic + "/records/delete", header: jsonBody(),
+		body: fmt.Sprintf(`{"partitions":[{"partition":%d,"before_offset":%d}]}`, of.Number, before),
+	})
+	var answer struct {
+		Partitions []struct {
+			Start int64 `json:"log_start_offset"`
+		}
+	}
+	o.Outcome, o.Note = nativeOutcome(&r)
+	if o.Outcome == history.OK {
+		if err := json.Unmarshal(r.body, &answer); err != nil || len(answer.Partitions) != 1 {
+			s.violate("API", "%s: cannot read the answer %s", o, r.body)
+			return
+		}
+		o.Base = answer.Partitions[0].Start
+		if o.Base < before {
+			s.violate("D11", "%s: asked to delete below %d, the log begins at %d", o, before, o.Base)
+		}
+	}
+	o.Return = s.h.Now()
+	s.h.Add(o)
+}
+
 // assignment gives a partition all nodes but perhaps one, in some order. A topic that wants two replicas for every
 // record has two at least.
 func (s *sim) assignment(t *topic, partition int) string {
-	ids := make([]string, len(s.nodes))
-	for i, n := range s.rng.Perm(len(s.nodes)) {
-		ids[i] = fmt.Sprint(s.nodes[n].id)
+	machines := s.machines()
+	ids := make([]string, len(machines))
+	for i, n := range s.rng.Perm(len(machines)) {
+		ids[i] = fmt.Sprint(machines[n].id)
 	}
-	if s.rng.IntN(2) == 0 && len(ids) > 2 {
+	if ids = ids[:min(len(ids), len(s.nodes))]; s.rng.IntN(2) == 0 && len(ids) > 2 {
 		ids = ids[:2]
 	}
 	return fmt.Sprintf(`{"topic":%q,"partition":%d,"replicas":[%s]}`, t.name, partition, strings.Join(ids, ","))
@@ -79,6 +137,9 @@ func (s *sim) everywhere(ctx context.Context) (status int) {
 		body: `{"reassignments":[` + strings.Join(parts, ",") + `]}`,
 	}
 	r := s.operator.do(ctx, q)
-	s.note("every partition goes to all nodes: %d %v %.300s", r.status, r.err, r.body)
+	if r.status != s.spreading {
+		s.note("every partition goes to all nodes: %d %v %.300s", r.status, r.err, r.body)
+	}
+	s.spreading = r.status
 	return r.status
 }

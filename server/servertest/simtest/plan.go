@@ -3,6 +3,7 @@ package simtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +30,8 @@ type plan struct {
 	length   time.Duration // of a fault, on average
 	overlap  bool          // faults may overlap
 	kinds    []faultKind
+	racks    bool // nodes have racks, and some readers want theirs
+	damage   bool // a disk may lose what was synced to it
 }
 
 // shape is a topic's.
@@ -36,6 +39,7 @@ type shape struct {
 	partitions int
 	minISR     int
 	unclean    bool
+	trimmed    bool // its oldest records go, by size and by request
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -78,13 +82,38 @@ func newPlan(seed uint64) *plan {
 	}
 	p.shapes = drawShapes(r)
 	p.kinds = drawKinds(r)
+	p.more(rand.New(rand.NewPCG(seed, 3)))
 	return p
+}
+
+// more adds to about half of the plans what the others do without. It draws from a stream of its own, so that the others
+// stay what they are.
+func (p *plan) more(r *rand.Rand) {
+	p.racks = r.IntN(3) == 0
+	if r.IntN(4) == 0 {
+		p.shapes = append(p.shapes, shape{partitions: 1, minISR: pick(r, 1, 2), trimmed: true})
+		p.kinds = append(p.kinds, trimKind())
+		p.broker["log.retention.check.interval.ms"] = "2000"
+		p.broker["log.initial.task.delay.ms"] = "0"
+	}
+	if r.IntN(3) > 0 {
+		return
+	}
+	kinds := damageKinds()
+	r.Shuffle(len(kinds), func(i, k int) { kinds[i], kinds[k] = kinds[k], kinds[i] })
+	p.kinds = append(p.kinds, kinds[:1+r.IntN(3)]...)
+	p.faults = max(p.faults, 5)
+	p.damage = slices.ContainsFunc(p.kinds, func(k faultKind) bool { return k.damages })
+	for i := range p.shapes {
+		p.shapes[i].minISR = 2 // a record that rests on one disk does not outlive it
+	}
+	p.broker["min.insync.replicas"] = "2"
 }
 
 func (p *plan) topics() (topics []*topic) {
 	for i, s := range p.shapes {
 		topics = append(topics, &topic{
-			name: "t" + strconv.Itoa(i), partitions: s.partitions, minISR: s.minISR, unclean: s.unclean,
+			name: "t" + strconv.Itoa(i), partitions: s.partitions, minISR: s.minISR, unclean: s.unclean, trimmed: s.trimmed,
 		})
 	}
 	return topics
@@ -92,8 +121,12 @@ func (p *plan) topics() (topics []*topic) {
 
 // configs are a topic's, as JSON.
 func (p *plan) configs(t *topic) string {
-	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d","unclean.leader.election.enable":"%t"}`,
-		p.segment, t.minISR, t.unclean)
+	segment, more := p.segment, ""
+	if t.trimmed {
+		segment, more = min(segment, 4<<10), `,"retention.bytes":"12000"`
+	}
+	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d","unclean.leader.election.enable":"%t"%s}`,
+		segment, t.minISR, t.unclean, more)
 }
 
 // String tells the plan on one line.
@@ -105,9 +138,15 @@ func (p *plan) String() string {
 		if s.unclean {
 			b.WriteString(" unclean")
 		}
+		if s.trimmed {
+			b.WriteString(" trimmed")
+		}
 	}
 	fmt.Fprintf(&b, ", %d producers, %d readers, %d live, think %v, patience %v, chaos %v",
 		p.producer, p.reader, p.live, p.think, p.patience, p.chaos)
+	if p.racks {
+		b.WriteString(", racks")
+	}
 	fmt.Fprintf(&b, ", session %s, lag %s", p.broker["broker.session.timeout.ms"], p.broker["replica.lag.time.max.ms"])
 	fmt.Fprintf(&b, ", %d faults of %v every %v, overlap %t, of:", p.faults, p.length, p.gap, p.overlap)
 	for _, k := range p.kinds {

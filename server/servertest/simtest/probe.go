@@ -23,8 +23,11 @@ type prober struct {
 	// All below is the prober's goroutine's.
 	leaders map[reign]int32
 	hashes  map[uint64]hashed
-	marks   map[life]int64 // the high watermark
-	first   map[life]int64 // and what it was at first
+	marks   map[life]int64          // the high watermark
+	first   map[life]int64          // and what it was at first
+	starts  map[life]int64          // the log start
+	shown   map[reign]int64         // the most that leaders have shown as committed
+	begun   map[reign]time.Duration // when a leader was first seen to lead
 }
 
 // reign is a leader epoch of a partition.
@@ -49,6 +52,7 @@ const probeEvery = 70 * time.Millisecond
 func newProber(s *sim) *prober {
 	p := &prober{
 		s: s, leaders: map[reign]int32{}, hashes: map[uint64]hashed{}, marks: map[life]int64{}, first: map[life]int64{},
+		starts: map[life]int64{}, shown: map[reign]int64{}, begun: map[reign]time.Duration{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -95,7 +99,7 @@ func (p *prober) look(images bool) {
 }
 
 func (p *prober) everybody() (out []*seen) {
-	for _, m := range p.s.nodes {
+	for _, m := range p.s.machines() {
 		node := m.alive()
 		if node == nil {
 			continue
@@ -137,6 +141,10 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 			p.s.violate("E1", "both n%d and %s lead %s in epoch %d", was, n.m.name, r.Name, r.Role.LeaderEpoch)
 		}
 		p.leaders[at] = n.m.id
+		if _, known := p.begun[at]; !known {
+			p.begun[at] = p.s.h.Now()
+		}
+		p.shown[at] = max(p.shown[at], r.HighWatermark)
 	}
 	mine := life{at, n.node}
 	if was := p.marks[mine]; r.HighWatermark < was && !p.unclean(n, r) {
@@ -144,6 +152,11 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 			n.m.name, r.Name, was, r.HighWatermark, r.Role.LeaderEpoch)
 	}
 	p.marks[mine] = r.HighWatermark
+	if was := p.starts[mine]; r.LogStart < was && !p.unclean(n, r) {
+		p.s.violate("D11", "%s: the start of %s goes from %d to %d in epoch %d",
+			n.m.name, r.Name, was, r.LogStart, r.Role.LeaderEpoch)
+	}
+	p.starts[mine] = r.LogStart
 	if _, known := p.first[mine]; !known {
 		p.first[mine] = r.HighWatermark
 	}
@@ -155,6 +168,7 @@ func (p *prober) forget(n *seen) {
 		if _, there := n.by[l.partition]; l.node == n.node && !there {
 			delete(p.marks, l)
 			delete(p.first, l)
+			delete(p.starts, l)
 		}
 	}
 }
@@ -162,7 +176,7 @@ func (p *prober) forget(n *seen) {
 // unclean says whether a topic may lose records.
 func (p *prober) unclean(n *seen, r partition.Probe) bool {
 	t := n.probe.Image.TopicByID(r.Name.TopicID)
-	return t == nil || t.Settings.UncleanLeaderElection
+	return t == nil || t.Settings.UncleanLeaderElection || p.s.isExempt(t.Name)
 }
 
 // pair holds a replica to what another one has a moment later, in the same leader epoch: H1, H5.

@@ -44,6 +44,7 @@ type session struct {
 	acks       int
 	idempotent bool
 	seq        int
+	try        int    // of the request
 	calm       bool   // nothing happens to its requests on the way
 	why        string // the last request was not done
 	ended      bool   // the server knows of another state than the session: it can only begin anew
@@ -85,7 +86,7 @@ func (s *session) op(values []string) *history.Op {
 	return &history.Op{
 		Kind: history.Send, Client: s.p.name, Session: s.name, Seq: s.seq, API: s.api, Invoke: s.p.s.h.Now(),
 		Partition: history.Partition{Topic: s.topic.name, Number: int32(s.partition)},
-		Values:    values, Acks: s.acks, Base: -1, Idempotent: s.idempotent,
+		Values:    values, Acks: s.acks, Base: -1, Idempotent: s.idempotent, Again: s.try > 0,
 	}
 }
 
@@ -106,7 +107,7 @@ func (s *session) next() bool {
 	if s.idempotent {
 		tries = 20
 	}
-	for range tries {
+	for s.try = range tries {
 		var outcome history.Outcome
 		switch s.api {
 		case "v2", "v3":

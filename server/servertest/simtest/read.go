@@ -52,6 +52,9 @@ func (r *reader) run() {
 		}
 		for range 10 + r.rng.IntN(30) {
 			p.lines = r.rng.IntN(3) == 0
+			if p.rack = ""; r.s.plan.racks && r.rng.IntN(3) > 0 {
+				p.rack = r.node().rack()
+			}
 			p.wait = pick(r.rng, 0, 500*time.Millisecond, 5*time.Second)
 			p.records = pick(r.rng, 3, 50, 1000)
 			p.read(r.node())
@@ -70,6 +73,7 @@ type page struct {
 	partition history.Partition
 	next      int64
 	lines     bool // as JSON lines
+	rack      string
 	wait      time.Duration
 	records   int
 	final     bool
@@ -82,6 +86,9 @@ func (p *page) read(n *machine) (o *history.Op, ok bool) {
 		node: n, method: "GET", header: map[string]string{"Accept": "application/json"}, wait: p.wait + p.c.s.plan.patience,
 		path: fmt.Sprintf("/v1/topics/%s/partitions/%d/records?offset=%d&max_records=%d&wait=%s",
 			realName(p.partition.Topic), p.partition.Number, p.next, p.records, p.wait),
+	}
+	if p.rack != "" {
+		q.path += "&rack=" + p.rack
 	}
 	if p.lines {
 		q.header["Accept"] = "application/x-ndjson"
@@ -98,12 +105,24 @@ func (p *page) read(n *machine) (o *history.Op, ok bool) {
 		p.take(o, &r)
 	case r.status == http.StatusRequestedRangeNotSatisfiable:
 		o.Outcome, o.Note = history.Fail, string(r.body)
-		o.OutOfRange = p.final
+		p.leap(o, &r)
 	default:
 		o.Outcome, o.Note = history.Fail, fmt.Sprint(r.status, " ", r.err, " ", string(r.body))
 	}
 	p.c.s.h.Add(o)
 	return o, r.status == http.StatusOK && r.err == nil
+}
+
+// leap goes on behind what was deleted. Elsewhere a log that was read up to a place reaches there.
+func (p *page) leap(o *history.Op, r *reply) {
+	var problem struct {
+		Start *int64 `json:"log_start_offset"`
+	}
+	if json.Unmarshal(r.body, &problem) == nil && problem.Start != nil && *problem.Start > p.next {
+		p.next = *problem.Start
+		return
+	}
+	o.OutOfRange = true
 }
 
 // take reads a page's records. Of lines, whole ones count even when the rest was lost.

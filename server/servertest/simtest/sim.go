@@ -12,11 +12,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"millrace/server/metadata"
 	"millrace/server/partition"
 	"millrace/server/servertest/history"
 	"millrace/server/servertest/memnet"
@@ -42,8 +44,9 @@ type Result struct {
 	Logs  []string
 	// Disks is the batches that each node holds, when something was wrong.
 	Disks []string
-	// Faults is what the nemesis did, one a line.
+	// Faults is what the nemesis did, one a line, and Begun how often it began a fault of each kind.
 	Faults []string
+	Begun  map[string]int
 	Plan   string
 	// Acked counts acknowledged records, Seen those that somebody read, Final those that are there at the end.
 	Acked, Seen, Final int
@@ -86,11 +89,15 @@ type sim struct {
 	exempted  []string             // guarded by mu; topics whose life is not certain
 	wrong     []*history.Violation // guarded by mu; what was seen on the way
 	faults    []string             // guarded by mu
+	begun     map[string]int       // of the driver
 	probe     *prober
 	clusterID string
-	failing   *machine // whose disk fails calls; of the nemesis
-	admin     *admin   // to be looked at when the clients have ended
-	operator  *client  // of the driver, after the clients and beside them
+	topicIDs  map[string]metadata.UUID // at the end
+	spare     *machine                 // joins in the course of some runs
+	failing   *machine                 // whose disk is damaged; of the nemesis
+	admin     *admin                   // to be looked at when the clients have ended
+	operator  *client                  // of the driver, after the clients and beside them
+	spreading int                      // what was last answered when partitions were given all nodes; of the driver
 }
 
 // topic is a topic that clients use.
@@ -99,6 +106,7 @@ type topic struct {
 	partitions int    // guarded by the simulation's mu; grows
 	minISR     int
 	unclean    bool
+	trimmed    bool // its oldest records go
 }
 
 func newSim(t testing.TB, o Options) *sim {
@@ -112,6 +120,7 @@ func newSim(t testing.TB, o Options) *sim {
 	s := &sim{
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
 		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
+		begun: map[string]int{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.healing, s.heal = context.WithCancel(context.Background())
@@ -119,6 +128,7 @@ func newSim(t testing.TB, o Options) *sim {
 	for i := range p.nodes {
 		s.nodes = append(s.nodes, newMachine(s, int32(i+1)))
 	}
+	s.spare = newMachine(s, int32(p.nodes+1))
 	s.operator = s.newClient("operator", 999)
 	s.operator.ctx = context.Background()
 	return s
@@ -142,6 +152,53 @@ func (s *sim) violate(invariant, format string, args ...any) {
 	if len(s.wrong) < 50 {
 		s.wrong = append(s.wrong, &history.Violation{Invariant: invariant, Text: text})
 	}
+}
+
+// machines are all that are or were in the cluster.
+func (s *sim) machines() []*machine {
+	if s.spare.lives() == 0 {
+		return s.nodes
+	}
+	return append(slices.Clone(s.nodes), s.spare)
+}
+
+// machine is the one of a name, nil for a client.
+func (s *sim) machine(name string) *machine {
+	for _, m := range s.nodes {
+		if m.name == name {
+			return m
+		}
+	}
+	if s.spare.name == name {
+		return s.spare
+	}
+	return nil
+}
+
+// exempt takes a topic out of most rules.
+func (s *sim) exempt(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exempted = append(s.exempted, topic)
+}
+
+// exemptAll does so with all topics that there are.
+func (s *sim) exemptAll(format string, args ...any) {
+	s.mu.Lock()
+	known := slices.Clone(s.topics)
+	s.mu.Unlock()
+	for _, t := range known {
+		if !s.isExempt(t.name) {
+			s.exempt(t.name)
+			s.note("%s: anything goes in %s", fmt.Sprintf(format, args...), t.name)
+		}
+	}
+}
+
+func (s *sim) isExempt(topic string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.exempted, topic)
 }
 
 // broken says whether something was seen on the way already.
@@ -198,7 +255,7 @@ func (s *sim) end() {
 	s.ends.Wait()
 	s.probe.stop()
 	s.net.Heal()
-	for _, m := range s.nodes {
+	for _, m := range s.machines() {
 		m.faults.heal()
 		m.kill(modeKill, false)
 	}
@@ -228,17 +285,17 @@ const longest = 3 * time.Minute
 
 func (s *sim) result(r *Result) {
 	ops := s.h.Ops()
-	rules := history.Rules{Unclean: map[string]bool{}}
+	rules := history.Rules{Unclean: map[string]bool{}, Trimmed: map[string]bool{}}
 	for _, t := range s.topics {
-		rules.Unclean[t.name] = t.unclean
+		rules.Unclean[t.name], rules.Trimmed[t.name] = t.unclean, t.trimmed
 	}
 	for _, name := range s.exempted {
 		rules.Unclean[name] = true
 	}
 	r.Violations = append(history.Check(ops, rules), s.wrong...)
 	r.History, r.Trace, r.Faults, r.Plan = s.h, s.net.Trace(), s.faults, s.plan.String()
-	r.Length = s.h.Now()
-	for _, m := range s.nodes {
+	r.Length, r.Begun = s.h.Now(), s.begun
+	for _, m := range s.machines() {
 		r.Logs = append(r.Logs, m.logs.lines()...)
 	}
 	if len(r.Violations) > 0 {

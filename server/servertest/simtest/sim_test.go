@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,6 +67,34 @@ func report(t *testing.T, seed uint64, r *simtest.Result) string {
 	return b.String()
 }
 
+// totals is what some schedules did.
+type totals struct {
+	mu    sync.Mutex
+	runs  int            // guarded by mu
+	acked int            // guarded by mu
+	begun map[string]int // guarded by mu
+}
+
+func (s *totals) add(r *simtest.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun == nil {
+		s.begun = map[string]int{}
+	}
+	s.runs++
+	s.acked += r.Acked
+	for kind, n := range r.Begun {
+		s.begun[kind] += n
+	}
+}
+
+// String tells it on one line.
+func (s *totals) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("%d schedules, %d records acknowledged, faults %v", s.runs, s.acked, s.begun)
+}
+
 // The cluster keeps what it promises, whatever happens to it.
 func TestSimulation(t *testing.T) {
 	first, count := *seed0, *seeds
@@ -80,11 +109,13 @@ func TestSimulation(t *testing.T) {
 	default:
 		count = 300
 	}
+	var total totals
+	t.Cleanup(func() { t.Log(&total) })
 	for i := range uint64(count) {
 		for try := range *tries {
 			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
 				t.Parallel()
-				run(t, first+i)
+				total.add(run(t, first+i))
 			})
 		}
 	}

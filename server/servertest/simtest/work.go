@@ -164,13 +164,6 @@ func (a *admin) check(n *machine, method, path string) {
 // life is what the history calls the topic now.
 func (a *admin) life() string { return fmt.Sprintf("%s#%d", adminTopic, a.lives) }
 
-// exempt takes a topic out of most rules.
-func (s *sim) exempt(topic string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.exempted = append(s.exempted, topic)
-}
-
 // use produces to the topic and reads it back. A node that knows nothing of the present yet may give what an earlier
 // life held, so that does not count here.
 func (a *admin) use() {
