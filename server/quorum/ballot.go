@@ -118,7 +118,10 @@ func openBallotFile(fsys storage.FS, dir string) (*ballotFile, error) {
 		return nil, err
 	}
 	f := &ballotFile{file: file, io: newIOLock()}
-	err = f.load()
+	err = f.load(fsys, name)
+	if err == nil {
+		err = storage.Relink(fsys, name)
+	}
 	if err == nil {
 		err = fsys.SyncDir(dir)
 	}
@@ -128,8 +131,9 @@ func openBallotFile(fsys storage.FS, dir string) (*ballotFile, error) {
 	return f, nil
 }
 
-// load reads the file. A process that was killed before a sync leaves what can be read and yet be lost, so this syncs.
-func (f *ballotFile) load() error {
+// load reads the file. A process that ended at a failed sync, or before one, leaves what can be read and yet be lost, so
+// this writes it again and syncs.
+func (f *ballotFile) load(fsys storage.FS, name string) error {
 	var b [ballotCopies * ballotCopy]byte
 	n, err := f.file.ReadAt(b[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -139,7 +143,7 @@ func (f *ballotFile) load() error {
 		return err
 	}
 	f.now = f.stored
-	return f.file.Sync()
+	return storage.Rewrite(fsys, name, 0, int64(n), b[:])
 }
 
 // Get implements raft.StableStore.

@@ -73,6 +73,9 @@ func openEntryLog(fsys storage.FS, dir string, segmentBytes int, logger hclog.Lo
 			err = errors.Join(err, l.close())
 		}
 	}()
+	if _, err := storage.RestoreNames(fsys, dir); err != nil {
+		return nil, err
+	}
 	entries, err := fsys.List(dir)
 	if err != nil {
 		return nil, err
@@ -92,14 +95,14 @@ func openEntryLog(fsys storage.FS, dir string, segmentBytes int, logger hclog.Lo
 	if len(l.segments) > 0 {
 		l.first = l.segments[0].base
 	}
-	// A process that was killed before a sync leaves data that can be read and yet be lost.
 	return l, l.fs.SyncDir(dir)
 }
 
 func segmentName(base uint64) string { return fmt.Sprintf("%020d%s", base, segmentSuffix) }
 
 // openSegment reads a segment and puts it behind the others. Only the last one may be torn: it is cut behind its last
-// whole entry, and removed if it has none.
+// whole entry, and removed if it has none. A process that ended at a failed sync, or before one, leaves in it what can be
+// read and yet be lost, so it is written again, and its name made again; those before it were synced once it was begun.
 func (l *entryLog) openSegment(base uint64, isLast bool) error {
 	s := &segment{base: base, name: path.Join(l.dir, segmentName(base))}
 	if n := len(l.segments); n > 0 && l.segments[n-1].last()+1 != base {
@@ -124,9 +127,14 @@ func (l *entryLog) openSegment(base uint64, isLast bool) error {
 		}
 		if found.torn {
 			l.logger.Warn("the last write to the log was cut off", "file", s.name, "entry", s.last())
-			return l.cut(s, s.end)
 		}
-		return s.file.Sync()
+		if err := storage.Rewrite(l.fs, s.name, 0, s.end, make([]byte, readChunk)); err != nil {
+			return err
+		}
+		if err := l.cut(s, s.end); err != nil {
+			return err
+		}
+		return storage.Relink(l.fs, s.name)
 	}
 	return errors.Join(err, s.file.Close())
 }

@@ -162,6 +162,9 @@ type snapshots struct {
 // openSnapshots reads which snapshots there are, all of them to the end: one that is damaged is set aside.
 func openSnapshots(fsys storage.FS, dir string, logger hclog.Logger) (*snapshots, error) {
 	s := &snapshots{fs: fsys, dir: dir, logger: logger}
+	if _, err := storage.RestoreNames(fsys, dir); err != nil {
+		return nil, err
+	}
 	entries, err := fsys.List(dir)
 	if err != nil {
 		return nil, err
@@ -187,6 +190,9 @@ func openSnapshots(fsys storage.FS, dir string, logger hclog.Logger) (*snapshots
 		case err != nil:
 			return nil, err
 		default:
+			if err := storage.Relink(fsys, path.Join(dir, name)); err != nil { // it was synced before it got its name
+				return nil, err
+			}
 			s.list = append(s.list, meta)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -93,7 +94,7 @@ func (s *stores) close() error {
 }
 
 // makeFolders makes the metadata folder and those in it. What is there already may not have been synced by who made
-// it, so it is synced in any case.
+// it, or in vain, so its names are made again and synced in any case.
 func makeFolders(fsys storage.FS) error {
 	switch _, err := fsys.Stat(oldFolder); {
 	case err == nil:
@@ -103,7 +104,14 @@ func makeFolders(fsys storage.FS) error {
 		return err
 	}
 	for _, dir := range []string{folder, logFolder, snapshotsFolder} {
-		if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, err := storage.RestoreNames(fsys, path.Dir(dir)); err != nil {
+			return err
+		}
+		err := fsys.Mkdir(dir)
+		if errors.Is(err, fs.ErrExist) {
+			err = storage.Relink(fsys, dir)
+		}
+		if err != nil {
 			return err
 		}
 	}
