@@ -162,8 +162,14 @@ func TestFailedDisk(t *testing.T) {
 			}
 			return 0, nil
 		})
+		_, at := m.read("t", 9, "")
+		require.Equal(t, "OFFSET_OUT_OF_RANGE", name(at.ErrorCode))
+		m.cut.Store(true) // it hears late of its successor
 		p := m.send("t", -1, 10*time.Second, "b")
 		require.NotEqual(t, "NONE", name(p.ErrorCode))
+		_, at = m.read("t", 9, "")
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(at.ErrorCode), "it has asked for one")
+		m.heal()
 		c.await("another leads", func() bool { return c.partition("t", 0).Leader != 1 })
 		require.False(t, slices.Contains(c.partition("t", 0).ISR, 1))
 		c.members[c.partition("t", 0).Leader].produce("t", "c")

@@ -32,8 +32,9 @@ func newProof(sent time.Time, resp *kmsg.BrokerHeartbeatResponse) *proof {
 var errUnsure = fmt.Errorf("%w for certain: the controller has not been heard of for too long", partition.ErrNotLeader)
 
 // sure tells whether a partition is led here also by what the controller knows: it said that this broker serves, the
-// metadata here has come as far as the controller's had then, and it has not had the time to fence the broker since.
-// Where no other replica may lead nothing need be known.
+// metadata here has come as far as the controller's had then, and it has not had the time to fence the broker since. A
+// replica that gives up its place has asked to be replaced, and with a full disk it may hear late of that. Where no
+// other replica may lead nothing need be known.
 func (b *Broker) sure(topic *metadata.Topic, number int32) bool {
 	if len(topic.Partitions[number].Replicas) == 1 {
 		return true
@@ -41,7 +42,8 @@ func (b *Broker) sure(topic *metadata.Topic, number int32) bool {
 	p, applied := b.life.proof.Load(), int64(b.cfg.Applied())
 	image := b.view.Load().image
 	t := image.TopicByID(topic.ID)
-	if t == nil || t.Partitions[number].Leader != b.cfg.NodeID {
+	if t == nil || t.Partitions[number].Leader != b.cfg.NodeID ||
+		b.isr.resigning(partition.Name{Topic: t.Name, TopicID: t.ID, Partition: number}) {
 		return false
 	}
 	alone := len(t.Partitions[number].ISR) == 1 && len(t.Partitions[number].ELR) == 0
