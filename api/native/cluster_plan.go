@@ -67,8 +67,8 @@ func nowhere(factor, others int) string {
 	if others == 0 {
 		return "there is no other active broker: add one"
 	}
-	return fmt.Sprintf("it has %s and there %s %s besides this one: add a broker, or give it fewer replicas",
-		count(factor, "replica", "replicas"), isAre(others), count(others, "active broker", "active brokers"))
+	return fmt.Sprintf("there %s %s besides this one for %s: add a broker, or ask for fewer replicas",
+		isAre(others), count(others, "active broker", "active brokers"), count(factor, "replica", "replicas"))
 }
 
 // target is the replicas that a partition has or, where they are being changed, will have.

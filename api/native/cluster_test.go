@@ -160,7 +160,7 @@ func TestDrainRefusesWhatCannotMove(t *testing.T) {
 	o := operate(t, f, native.Membership{})
 	p := o.problem(o.send(http.MethodPost, "/v1/cluster/brokers/3/drain", `{}`), 409, "CLUSTER_CONFLICT")
 	require.Contains(t, p["detail"],
-		"1 partition (orders-0) has nowhere to go, since it has 3 replicas and there are 2 active brokers")
+		"1 partition (orders-0) has nowhere to go, since there are 2 active brokers besides this one for 3 replicas")
 	require.Empty(t, f.topics["orders"][1].adding, "all or nothing")
 	plan := o.ask(http.MethodPost, "/v1/cluster/brokers/3/drain", `{"dry_run":true}`, http.StatusOK)
 	require.EqualValues(t, 1, plan["count"])
