@@ -80,7 +80,7 @@ func (l *cappedListener) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// hangUp ends the connections that nothing has come over: clients open some ahead of need, and a server that stops would
+// hangUp ends the connections that nothing has come over: clients open some ahead of need. A server that stops would
 // wait 5 s for them.
 func (l *cappedListener) hangUp() {
 	l.mu.Lock()

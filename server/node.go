@@ -224,8 +224,9 @@ func (n *Node) awaitLeaderless(ctx context.Context) {
 // anyNode leaves it to the quorum who leads it next.
 const anyNode int32 = -1
 
-// silence is how long a stop waits for the first request of a connection.
-const silence = 200 * time.Millisecond
+// silence is how long a stop waits for the first request of a connection. Clients use the newest ones first, so one
+// that was silent for so long hardly carries a request at the moment when it is closed.
+const silence = time.Second
 
 // drain ends the HTTP side. When requests outlast DrainTimeout their connections are cut, which loses nothing:
 // whoever got no answer has an unknown outcome, as with any cut.
