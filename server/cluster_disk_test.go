@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -77,31 +78,64 @@ func TestClusterDiskFull(t *testing.T) {
 	})
 }
 
-// A voter whose metadata cannot be written takes no part in the agreement any more, says so, and the others go on.
-func TestClusterMetadataDiskFull(t *testing.T) {
+// A voter whose metadata cannot be written takes no part in the agreement any more, hands over what it leads, and ends.
+// The others go on.
+func TestClusterMetadataDiskFails(t *testing.T) {
 	for _, failure := range []error{syscall.ENOSPC, syscall.EIO} {
-		t.Run(failure.Error(), func(t *testing.T) {
-			running(t, func(l *lab) {
-				l.fill(1, "t", 0, 10)
-				bad := int32(2)
-				b := l.boxes[bad]
-				b.fail("metadata/", failure, storagetest.OpWrite, storagetest.OpSync, storagetest.OpCreate)
-				l.until("a topic is there", func() bool { // whether it was made is not known if node 2 was the controller
-					status, _ := l.do(1, http.MethodPost, "/v1/topics", `{"name":"u","partitions":3,"replication_factor":2}`)
-					return status == http.StatusCreated || status == http.StatusConflict
+		for _, controls := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/controls=%t", failure, controls), func(t *testing.T) {
+				running(t, func(l *lab) {
+					l.fill(1, "t", 0, 10)
+					l.inSync("t", 3)
+					bad := l.controller()
+					if !controls {
+						bad = others(bad)[0]
+					}
+					rest := others(bad)
+					l.lead("t", bad)
+					b := l.boxes[bad]
+					b.fail("metadata/", failure, storagetest.OpWrite, storagetest.OpSync, storagetest.OpCreate)
+					began := time.Now()
+					l.until("a topic is there", func() bool { // whether it was made is not known if the controller was cut off
+						status, _ := l.do(rest[0], http.MethodPost, "/v1/topics", `{"name":"u","partitions":3,"replication_factor":2}`)
+						return status == http.StatusCreated || status == http.StatusConflict
+					})
+					l.until("another node leads", func() bool {
+						return l.boxes[rest[0]].node.Probe().Image.Topic("t").Partitions[0].Leader != bad
+					})
+					require.Less(t, time.Since(began), 8*time.Second, "sooner than its silence tells")
+					l.dies(bad, "the disk fails the metadata log in ", failure.Error(), "start the node again")
+					require.Empty(t, b.fatal, "it is said once")
+					l.keep(rest[0], "t", 10, 19)
+					b.fault.Store(nil)
+					l.start(bad)
+					l.ready(bad)
+					l.inSync("t", 3)
+					l.holds("t", 20, 1, 2, 3)
 				})
-				l.waiting(bad, "metadata log is offline after a failed write")
-				require.Contains(t, b.logs.String(), failure.Error())
-				l.keep(1, "t", 10, 19)
-				b.fault.Store(nil)
-				l.stop(bad)
-				l.start(bad)
-				l.ready(bad)
-				l.inSync("t", 3)
-				l.holds("t", 20, 1, 2, 3)
 			})
-		})
+		}
 	}
+}
+
+// A node that is a cluster by itself keeps serving what it has.
+func TestLoneMetadataDiskFails(t *testing.T) {
+	inLab(t, 1, func(l *lab) {
+		b := l.boxes[1]
+		l.start(1)
+		l.ready(1)
+		status, text := l.do(1, http.MethodPost, "/v1/topics", `{"name":"t","partitions":1,"replication_factor":1}`)
+		require.Equal(t, http.StatusCreated, status, text)
+		l.fill(1, "t", 0, 10)
+		b.fail("metadata/", syscall.EIO, storagetest.OpWrite, storagetest.OpSync)
+		status, text = l.do(1, http.MethodPost, "/v1/topics", `{"name":"u","partitions":1,"replication_factor":1}`)
+		require.NotEqual(t, http.StatusCreated, status, text)
+		l.waiting(1, "metadata log is offline after a failed write")
+		l.pass(time.Minute)
+		require.Empty(t, b.fatal)
+		l.fill(1, "t", 10, 10)
+		l.holds("t", 20, 1)
+	})
 }
 
 // damageLog flips a bit in the first segment of the topic t, and makes the node believe in it.
@@ -122,7 +156,7 @@ func TestClusterDamagedSegment(t *testing.T) {
 		l.start(bad)
 		l.ready(bad)
 		l.inSync("t", 3)
-		l.do(1, http.MethodPost, "/v1/cluster/leader-elections", `{"election_type":"preferred"}`)
+		l.do(1, http.MethodPost, "/v1/cluster/leader-elections", `{}`)
 		l.fill(1, "t", 10, 10)
 		l.holds("t", 20, 1, 2, 3)
 		l.kill(rest[0])

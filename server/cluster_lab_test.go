@@ -380,6 +380,33 @@ func (l *lab) leader(topic string) (id int32) {
 	return id
 }
 
+// lead has a node lead a partition whose replicas are all three.
+func (l *lab) lead(topic string, id int32) {
+	l.t.Helper()
+	order, err := json.Marshal(append([]int32{id}, others(id)...))
+	require.NoError(l.t, err)
+	l.until("the partition has the leader that is wanted", func() bool {
+		l.do(1, http.MethodPost, "/v1/cluster/reassignments",
+			fmt.Sprintf(`{"reassignments":[{"topic":%q,"partition":0,"replicas":%s}]}`, topic, order))
+		l.do(1, http.MethodPost, "/v1/cluster/leader-elections", `{}`)
+		leader, _ := l.state(topic)
+		return leader == id
+	})
+}
+
+// controller is the node that leads the metadata quorum.
+func (l *lab) controller() int32 {
+	l.t.Helper()
+	status, text := l.do(1, http.MethodGet, "/v1/cluster", "")
+	require.Equal(l.t, http.StatusOK, status, text)
+	var c struct {
+		Controller int32 `json:"controller"`
+	}
+	require.NoError(l.t, json.Unmarshal([]byte(text), &c), text)
+	require.Positive(l.t, c.Controller, text)
+	return c.Controller
+}
+
 // inSync waits until so many replicas are in sync.
 func (l *lab) inSync(topic string, count int) {
 	l.t.Helper()

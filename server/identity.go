@@ -43,6 +43,8 @@ type identity struct {
 	Members []int32 `json:"members"`
 	// Joined says that it is in its cluster by now, and knows what was agreed on before.
 	Joined bool `json:"joined"`
+	// Controller says that it leads the metadata quorum.
+	Controller bool `json:"controller"`
 	// Asker is what it knows of the node that asks.
 	Asker asker `json:"asker"`
 }
@@ -62,7 +64,7 @@ type asker struct {
 func (n *Node) serveIdentity(w http.ResponseWriter, r *http.Request) {
 	me := identity{
 		NodeID: n.cfg.NodeID, Run: n.run, ClusterID: n.clusterID(), Voters: listVoters(n.cfg.Voters),
-		Incarnation: n.incarnation(), Joined: n.hasJoined(),
+		Incarnation: n.incarnation(), Joined: n.hasJoined(), Controller: n.quorum.IsLeader(),
 	}
 	for _, m := range n.memberAddresses() {
 		me.Members = append(me.Members, m.ID)

@@ -48,6 +48,7 @@ func (n *Node) start() error {
 		}
 	})
 	n.joining.Go(n.watchVoters)
+	n.joining.Go(n.watchMetadataLog)
 	return nil
 }
 

@@ -44,6 +44,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, registry: prometheus.NewRegistry()}
+	n.cfg.Fatal = onceFatal(cfg.Fatal)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -193,7 +194,7 @@ func (n *Node) openCluster() error {
 		Store: partition.NewStore(partition.Config{
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
-		Controller: whole{n}, ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Applied: n.applied,
+		Controller: whole{n}, ControllerID: n.controllerID, Peer: n.peers.requestor, Applied: n.applied,
 		Register: n.registerAgain,
 		Flaws:    n.cfg.Flaws,
 		LogDir:   n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
@@ -201,7 +202,7 @@ func (n *Node) openCluster() error {
 	})
 	n.router = route.New(route.Config{
 		NodeID: n.cfg.NodeID, Image: n.machine.Image, Broker: n.broker, Controller: n.controller,
-		ControllerID: n.quorum.Leader, Peer: n.peers.requestor, Changed: n.changed, AwaitApplied: n.awaitApplied,
+		ControllerID: n.controllerID, Peer: n.peers.requestor, Changed: n.changed, AwaitApplied: n.awaitApplied,
 	})
 	n.cluster = n.router
 	if n.cfg.Wrap != nil {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ type peers struct {
 	node      *Node
 	dialer    net.Dialer
 	transport *http.Transport
+
+	// controller is the node that leads the quorum as others said when this one had no part in it any more.
+	controller atomic.Pointer[int32]
 
 	mu      sync.Mutex
 	clients map[int32]known // guarded by mu
