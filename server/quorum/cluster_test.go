@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,6 +306,127 @@ func TestLeaderDies(t *testing.T) {
 		c.settle(newTopic("end", 100))
 		c.agree()
 		require.Equal(t, 7, c.leader().machine.Image().TopicCount())
+	})
+}
+
+// awaitLeader gives the time until somebody leads instead of a node.
+func (c *cluster) awaitLeader(instead int32) time.Duration {
+	c.t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		for _, m := range c.members {
+			if m.Raft != nil && m.id != instead && m.IsLeader() {
+				return time.Since(began)
+			}
+		}
+		require.Less(c.t, time.Since(began), time.Minute)
+	}
+}
+
+// A leader whose process ends is replaced before its heartbeats are missed, by one election.
+func TestLeaderThatIsGoneIsReplacedAtOnce(t *testing.T) {
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, seed, 3+2*int32(seed%2))
+			for id := range int32(len(c.voters)) {
+				c.mustStart(id + 1)
+			}
+			c.settle(register())
+			lead := 1 + int32(seed)%int32(len(c.voters))
+			if c.leader().id != lead {
+				require.NoError(t, c.leader().Transfer(t.Context(), lead))
+			}
+			c.settle(newTopic("a", 1))
+			term := c.leader().Term()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			limit := 300 * time.Millisecond
+			if len(c.voters) == 5 && seed%4 == 1 { // the first of those who would stand dies with it
+				limit += 150 * time.Millisecond
+				first := int32(1)
+				if lead == 1 {
+					first = 2
+				}
+				c.crash(first, storagetest.KeepAll, rng)
+			}
+			c.crash(lead, storagetest.KeepAll, rng)
+			require.Less(t, c.awaitLeader(lead), limit, "seed %d", seed)
+			require.LessOrEqual(t, c.leader().Term(), term+1)
+			members, err := c.leader().Members()
+			require.NoError(t, err)
+			require.Len(t, members, len(c.voters))
+			for _, m := range members {
+				require.Positive(t, m.ID)
+			}
+			c.mustStart(lead)
+			c.settle(newTopic("b", 2))
+			c.agree()
+			require.LessOrEqual(t, c.leader().Term(), term+1)
+		})
+	}
+}
+
+// Of a leader that lives, or may live, nothing is taken away for a broken connection.
+func TestLeaderThatIsNotGoneStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 21, 3)
+		c.mustStart(1, 2, 3)
+		c.settle(register())
+		old := c.leader()
+		term := old.Term()
+		for range 20 {
+			for id := range c.members {
+				if id != old.id {
+					require.NotZero(t, c.net.Reset(hostOf(old.id), hostOf(id)))
+				}
+			}
+			time.Sleep(500 * time.Millisecond)
+			require.True(t, old.IsLeader())
+		}
+		require.Equal(t, term, old.Term())
+
+		for id := range c.members { // the connections are cut, and the address is silent
+			if id != old.id {
+				c.net.Cut(hostOf(old.id), hostOf(id))
+				c.net.Cut(hostOf(id), hostOf(old.id))
+				c.net.Reset(hostOf(old.id), hostOf(id))
+			}
+		}
+		require.Greater(t, c.awaitLeader(old.id), 900*time.Millisecond)
+		c.net.Heal()
+		c.settle(newTopic("a", 1))
+		c.agree()
+	})
+}
+
+// A leader that lives and whose port refuses the others gives way to one of them at most once.
+func TestLeaderWhosePortRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 22, 3)
+		var leads atomic.Int32
+		for id := int32(1); id <= 3; id++ {
+			_, err := c.start(id, func(_ *quorum.Config, s *quorum.StreamConfig) {
+				dial := s.Dial
+				s.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+					if address == urlOf(leads.Load()) {
+						return nil, syscall.ECONNREFUSED
+					}
+					return dial(ctx, address)
+				}
+			})
+			require.NoError(t, err)
+		}
+		c.settle(register())
+		old := c.leader()
+		leads.Store(old.id)
+		time.Sleep(2 * time.Second)
+		term := old.Term()
+		for range 20 {
+			c.net.Reset(hostOf(old.id), hostOf(1+old.id%3))
+			time.Sleep(500 * time.Millisecond)
+		}
+		require.LessOrEqual(t, c.leader().Term(), term+1)
+		leads.Store(0)
+		c.settle(newTopic("a", 1))
+		c.agree()
 	})
 }
 

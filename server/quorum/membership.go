@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,13 +29,13 @@ var (
 // membershipTimeout bounds how long a change waits for the one before it.
 const membershipTimeout = 30 * time.Second
 
-// servers are the members as raft has them.
+// servers are the members as raft has them. The list is the caller's own: raft shares what it gives.
 func (q *Raft) servers() []raft.Server {
 	f := q.raft.GetConfiguration()
 	if f.Error() != nil { // it has no reason to fail
 		return nil
 	}
-	return f.Configuration().Servers
+	return slices.Clone(f.Configuration().Servers)
 }
 
 // Members lists the members as far as this node knows, by the order in which they came.
@@ -194,7 +195,8 @@ func (q *Raft) changeError(err error) error {
 // mayTransfer tells the errors of raft after which a transfer may happen all the same: the message may be on its way.
 func mayTransfer(err error) bool {
 	text := err.Error()
-	return strings.HasPrefix(text, "leadership transfer timeout") || strings.HasPrefix(text, "failed to make TimeoutNow RPC")
+	return strings.HasPrefix(text, "leadership transfer timeout") ||
+		strings.HasPrefix(text, "failed to make TimeoutNow RPC")
 }
 
 // warnOfEvenNumber tells that an even number of voters survives no more than one voter less.

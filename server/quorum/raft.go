@@ -75,6 +75,8 @@ type Raft struct {
 	config    Config
 	raft      *raft.Raft
 	transport transport
+	streams   *Streams    // nil where others are not reached over streams
+	doubting  atomic.Bool // whether standIn runs
 	stores    *stores
 	machine   *machine
 	slots     chan struct{} // one for each proposal or change of members on its way
@@ -151,6 +153,10 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 	}))
 	q.wg.Go(q.watchLeadership)
 	q.wg.Go(q.watchLeader)
+	if streams, ok := c.StreamLayer.(*Streams); ok {
+		q.streams = streams
+		streams.onEnd(q.streamEnded)
+	}
 	if err := q.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, q.stop())
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -71,6 +72,7 @@ type Streams struct {
 	closed bool                 // guarded by mu
 	open   map[*stream]struct{} // guarded by mu
 	warned map[string]time.Time // guarded by mu; when, by address
+	ended  func(from int32)     // guarded by mu; hears of streams that others end; it never waits
 }
 
 // NewStreams makes streams. They end with Close.
@@ -87,11 +89,45 @@ func NewStreams(c StreamConfig) *Streams {
 type stream struct {
 	net.Conn
 	r       io.Reader // what came with the handshake, then the connection
+	from    int32     // the node that dialled it; 0: this one
 	streams *Streams
 }
 
 // Read implements net.Conn.
-func (c *stream) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *stream) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if err != nil && c.from > 0 && !errors.Is(err, net.ErrClosed) {
+		c.streams.tellEnd(c.from)
+	}
+	return n, err
+}
+
+// onEnd sets who hears of streams that other nodes have dialled and that end.
+func (s *Streams) onEnd(ended func(from int32)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = ended
+}
+
+func (s *Streams) tellEnd(from int32) {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	if ended != nil {
+		ended(from)
+	}
+}
+
+// refused reports whether nobody listens at a base URL. That a host cannot be reached says nothing about that.
+func (s *Streams) refused(base string) bool {
+	ctx, cancel := context.WithTimeout(s.life, refusalTimeout)
+	defer cancel()
+	conn, err := s.c.Dial(ctx, base)
+	if err == nil {
+		_ = conn.Close() // nothing was said on it
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
 
 // Close implements net.Conn.
 func (c *stream) Close() error {
@@ -183,6 +219,9 @@ func (s *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, err := s.keep(conn, rw.Reader)
 	if err != nil {
 		return
+	}
+	if from, err := strconv.ParseInt(r.Header.Get(fromHeader), 10, 32); err == nil {
+		c.from = int32(from)
 	}
 	select {
 	case s.taken <- c:
