@@ -187,8 +187,8 @@ func reasons(h *ClusterHealth, f *findings) (out []reason) {
 			isAre(len(away)), idList(away), losses(left))
 	}
 	if ids := h.Quorum.Missing; len(ids) > 0 {
-		say(healthDegraded, "node %s of --voters %s no vote, and there %s only %s: wait until it has caught up if its disk is "+
-			"new, else promote it or another node", idList(ids), hasHave(len(ids)), isAre(len(h.Quorum.Voters)),
+		say(healthDegraded, "node %s of --voters %s no vote, and there %s only %s: wait until it has caught up if its disk "+
+			"is new, else promote it or another node", idList(ids), hasHave(len(ids)), isAre(len(h.Quorum.Voters)),
 			count(len(h.Quorum.Voters), "voter", "voters"))
 	}
 	if ids := h.Brokers.Fenced; len(ids) > 0 {

@@ -74,8 +74,8 @@ func TestHealthTellsOfMissingVoters(t *testing.T) {
 	})
 	h := o.get("/v1/cluster/health")
 	require.Equal(t, "degraded", h["status"])
-	require.Equal(t, []any{"node 3 of --voters has no vote, and there are only 2 voters: wait until it has caught up if its " +
-		"disk is new, else promote it or another node"}, h["reasons"])
+	require.Equal(t, []any{"node 3 of --voters has no vote, and there are only 2 voters: wait until it has caught up if " +
+		"its disk is new, else promote it or another node"}, h["reasons"])
 	o.shows(`{"leader":1,"voters":[1,2],"away":[],"missing":[3]}`, h["quorum"])
 	list[3].Voter = true
 	h = o.get("/v1/cluster/health")

@@ -138,7 +138,7 @@ func TestShutdownGoesOnUnderANewController(t *testing.T) {
 	})
 }
 
-// What a broker said before it asked to stop may come late, to a controller that knows nothing of that but the metadata.
+// What a broker said before it asked to stop may come late, to a controller that knows of that by the metadata alone.
 func TestLateHeartbeatUnderANewController(t *testing.T) {
 	for name, stop := range map[string]func(t *testing.T, c *cluster){
 		"told to stop": func(t *testing.T, c *cluster) {

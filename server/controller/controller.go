@@ -41,8 +41,8 @@ type Config struct {
 	// Logger gets a line for each change; nil is none.
 	Logger *slog.Logger
 	// Probe asks at a broker's address for the process of that incarnation; the error is a syscall.ECONNREFUSED
-	// when nobody listens there, or another process answers. It is called from several goroutines, with a deadline. Nil: nothing is probed, and
-	// only the session timeout tells that a broker is gone.
+	// when nobody listens there, or another process answers. It is called from several goroutines, with a
+	// deadline. Nil: nothing is probed, and only the session timeout tells that a broker is gone.
 	Probe func(ctx context.Context, b *metadata.Broker) error
 	// Changed returns a channel that is closed when the quorum's leader changes; nil: the controller
 	// looks once a second.
