@@ -30,6 +30,8 @@ type Options struct {
 	Rand *rand.Rand
 	// AdminTimeout is how long the cluster may take over a topic or config change; 30 s by default.
 	AdminTimeout time.Duration
+	// Life is how long calls go on that do not end with their caller's context; for ever by default.
+	Life context.Context
 }
 
 // idleCodecs is how many decompressors a Client keeps for the check of compressed batches.
@@ -41,6 +43,7 @@ type Client struct {
 	ttl          time.Duration
 	now          func() time.Time
 	adminTimeout time.Duration
+	life         context.Context // ends what its caller cannot end; may be nil
 
 	// topics maps a name to its *cachedTopic. Readers take no lock. Bounded by maxCachedTopics.
 	topics  sync.Map
@@ -57,7 +60,7 @@ type Client struct {
 func New(r kmsg.Requestor, o Options) *Client {
 	c := &Client{
 		requestor: r, ttl: o.MetadataTTL, now: o.Now, adminTimeout: o.AdminTimeout, rand: o.Rand,
-		codecs: record.NewCodecs(idleCodecs),
+		codecs: record.NewCodecs(idleCodecs), life: o.Life,
 	}
 	if c.ttl <= 0 {
 		c.ttl = time.Second

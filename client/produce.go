@@ -49,15 +49,37 @@ type ProduceResult struct {
 
 // Produce sends batches. The results are in the order of the request's batches. An error means that no
 // answer came: what was sent may or may not be stored. The end of ctx does not give a produce up, as it
-// takes nothing back that is stored: Timeout bounds the wait. So a client that has shut its sending side, or
+// takes nothing back that is stored: Timeout and the client's life bound the wait. So a client that has shut its sending side, or
 // asks while the node stops, hears what became of its records.
 func (c *Client) Produce(ctx context.Context, r ProduceRequest) ([]ProduceResult, error) {
 	out := make([]ProduceResult, len(r.Batches))
 	return out, c.produceInto(ctx, &r, out)
 }
 
+// detached has the values of one context, and ends with another.
+type detached struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements context.Context.
+func (d detached) Value(key any) any {
+	if v := d.Context.Value(key); v != nil {
+		return v
+	}
+	return d.values.Value(key)
+}
+
+// detach gives a context that ends with the client instead of the caller.
+func (c *Client) detach(ctx context.Context) context.Context {
+	if c.life == nil {
+		return context.WithoutCancel(ctx)
+	}
+	return detached{Context: c.life, values: ctx}
+}
+
 func (c *Client) produceInto(ctx context.Context, r *ProduceRequest, out []ProduceResult) error {
-	resp, err := call(context.WithoutCancel(ctx), "produce", produceRequest(r).RequestWith, c.requestor)
+	resp, err := call(c.detach(ctx), "produce", produceRequest(r).RequestWith, c.requestor)
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,9 @@ type Node struct {
 	http     *http.Server
 	requests context.Context // parent of every request's context; its end asks long polls to end
 	endAll   context.CancelCauseFunc
+	// endProduces ends the waits of those requests that outlive their contexts.
+	endProduces context.CancelCauseFunc
+	answering   gate
 
 	life       context.Context // ends when Close begins; parent of what the node does by itself
 	endLife    context.CancelFunc
@@ -244,7 +247,9 @@ func (n *Node) drain() error {
 		n.log.Warn("requests outlasted the drain and were cut", "err", err)
 		err = n.http.Close()
 	}
+	n.endProduces(ErrDraining)
 	n.serving.Wait()
+	n.answering.close() // each has lost its connection and its contexts, so it ends soon
 	if err != nil {
 		return fmt.Errorf("close the listener: %w", err)
 	}

@@ -282,10 +282,10 @@ func (n *Node) serve() error {
 	n.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if isInternal(r) {
-				internal.ServeHTTP(w, r)
+				n.answering.pass(w, r, internal)
 				return
 			}
-			n.api.ServeHTTP(w, r)
+			n.answering.pass(w, r, n.api)
 		}),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: n.cfg.HTTP.ReadHeaderTimeout,
@@ -315,8 +315,10 @@ func (n *Node) stopServing() error {
 	n.joining.Wait()
 	n.native.Close()
 	n.endAll(ErrDraining)
+	n.endProduces(ErrDraining)
 	err := n.http.Close()
 	n.serving.Wait()
+	n.answering.close()
 	return err
 }
 
@@ -340,7 +342,9 @@ func (n *Node) openAPI() error {
 	for _, u := range urls {
 		advertised = append(advertised, u.String())
 	}
-	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork()})
+	var produces context.Context
+	produces, n.endProduces = context.WithCancelCause(context.Background())
+	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork(), Life: produces})
 	edge, err := api.NewEdge(api.Options{
 		Client: c, Pool: n.pool, Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
 		Registry: n.registry, Ready: n.ready, Starting: n.starting,
