@@ -140,7 +140,6 @@ func (n *replicaNode) stop() {
 type answer struct {
 	pos    partition.FetchPosition
 	got    partition.LeaderAnswer
-	outOf  bool // of the leader's range, which was
 	bounds partition.Bounds
 }
 

@@ -178,8 +178,8 @@ func (c *check) placesOfValues() *Violation {
 	return nil
 }
 
-// D6: what the leader alone acknowledged may be gone, but is nowhere else. When it is gone, a late copy of a request with
-// a sequence finds nothing of it, and is stored in its place.
+// D6: what the leader alone acknowledged may be gone, but is nowhere else. When it is gone, a late copy of a request
+// with a sequence finds nothing of it, and is stored in its place.
 func (c *check) acksOfOne() *Violation {
 	for _, o := range c.ops {
 		if o.Kind != Send || o.Outcome != OK || o.Acks != 1 || o.Base < 0 || o.Doubled || o.Idempotent {

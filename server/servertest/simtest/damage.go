@@ -20,8 +20,8 @@ const (
 	rotIndex      = "an index"
 )
 
-// rot flips a bit of the victim's disk: in what a log holds below the high watermark, in Raft's files, in what is beside
-// the logs; while the node runs, or between two lives.
+// rot flips a bit of the victim's disk: in what a log holds below the high watermark, in Raft's files, in what is
+// beside the logs; while the node runs, or between two lives.
 func (s *sim) rot(length time.Duration) {
 	m := s.victim()
 	what := pick(s.rng, rotLog, rotLog, rotLog, rotMetadata, rotCheckpoint, rotIndex)

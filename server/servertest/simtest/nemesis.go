@@ -185,26 +185,11 @@ func (s *sim) cutLater(length time.Duration, ways ...way) {
 	for _, w := range ways {
 		s.net.Cut(w.from, w.to)
 	}
-	s.shut(ways, 1)
 	s.after(length, func() {
 		for _, w := range ways {
 			s.net.Mend(w.from, w.to)
 		}
-		s.shut(ways, -1)
 	})
-}
-
-// shut notes that ways between a node and clients are cut, or no longer.
-func (s *sim) shut(ways []way, more int32) {
-	for _, w := range ways {
-		from, to := s.machine(w.from), s.machine(w.to)
-		switch {
-		case from != nil && to == nil:
-			from.shut(more)
-		case from == nil && to != nil:
-			to.shut(more)
-		}
-	}
 }
 
 func (s *sim) isolate(length time.Duration) {

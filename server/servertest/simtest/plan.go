@@ -86,8 +86,8 @@ func newPlan(seed uint64) *plan {
 	return p
 }
 
-// more adds to about half of the plans what the others do without. It draws from a stream of its own, so that the others
-// stay what they are.
+// more adds to about half of the plans what the others do without. It draws from a stream of its own, so that the
+// others stay what they are.
 func (p *plan) more(r *rand.Rand) {
 	p.racks = r.IntN(3) == 0
 	if r.IntN(4) == 0 {
@@ -125,8 +125,8 @@ func (p *plan) configs(t *topic) string {
 	if t.trimmed {
 		segment, more = min(segment, 4<<10), `,"retention.bytes":"12000"`
 	}
-	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d","unclean.leader.election.enable":"%t"%s}`,
-		segment, t.minISR, t.unclean, more)
+	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d",`+
+		`"unclean.leader.election.enable":"%t"%s}`, segment, t.minISR, t.unclean, more)
 }
 
 // String tells the plan on one line.

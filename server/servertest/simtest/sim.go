@@ -162,19 +162,6 @@ func (s *sim) machines() []*machine {
 	return append(slices.Clone(s.nodes), s.spare)
 }
 
-// machine is the one of a name, nil for a client.
-func (s *sim) machine(name string) *machine {
-	for _, m := range s.nodes {
-		if m.name == name {
-			return m
-		}
-	}
-	if s.spare.name == name {
-		return s.spare
-	}
-	return nil
-}
-
 // exempt takes a topic out of most rules.
 func (s *sim) exempt(topic string) {
 	s.mu.Lock()
