@@ -131,8 +131,8 @@ func openBallotFile(fsys storage.FS, dir string) (*ballotFile, error) {
 	return f, nil
 }
 
-// load reads the file. A process that ended at a failed sync, or before one, leaves what can be read and yet be lost, so
-// this writes it again and syncs.
+// load reads the file. A process that ended at a failed sync, or before one, leaves what can be read and yet be lost,
+// so this writes it again and syncs.
 func (f *ballotFile) load(fsys storage.FS, name string) error {
 	var b [ballotCopies * ballotCopy]byte
 	n, err := f.file.ReadAt(b[:], 0)

@@ -101,8 +101,9 @@ func openEntryLog(fsys storage.FS, dir string, segmentBytes int, logger hclog.Lo
 func segmentName(base uint64) string { return fmt.Sprintf("%020d%s", base, segmentSuffix) }
 
 // openSegment reads a segment and puts it behind the others. Only the last one may be torn: it is cut behind its last
-// whole entry, and removed if it has none. A process that ended at a failed sync, or before one, leaves in it what can be
-// read and yet be lost, so it is written again, and its name made again; those before it were synced once it was begun.
+// whole entry, and removed if it has none. A process that ended at a failed sync, or before one, leaves in it what can
+// be read and yet be lost, so it is written again, and its name made again; those before it were synced once it was
+// begun.
 func (l *entryLog) openSegment(base uint64, isLast bool) error {
 	s := &segment{base: base, name: path.Join(l.dir, segmentName(base))}
 	if n := len(l.segments); n > 0 && l.segments[n-1].last()+1 != base {
