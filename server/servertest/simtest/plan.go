@@ -110,6 +110,22 @@ func (p *plan) more(r *rand.Rand) {
 	p.broker["min.insync.replicas"] = "2"
 }
 
+// resize makes it a plan for so many nodes. Nothing is done to a node alone that only others could make good.
+func (p *plan) resize(nodes int) {
+	p.nodes = nodes
+	for i := range p.shapes {
+		p.shapes[i].minISR = min(p.shapes[i].minISR, nodes)
+	}
+	if nodes > 1 {
+		return
+	}
+	p.damage = false
+	delete(p.broker, "min.insync.replicas")
+	p.kinds = slices.DeleteFunc(p.kinds, func(k faultKind) bool {
+		return slices.ContainsFunc(damageKinds(), func(d faultKind) bool { return d.name == k.name })
+	})
+}
+
 func (p *plan) topics() (topics []*topic) {
 	for i, s := range p.shapes {
 		topics = append(topics, &topic{

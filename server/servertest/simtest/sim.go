@@ -112,10 +112,7 @@ type topic struct {
 func newSim(t testing.TB, o Options) *sim {
 	p := newPlan(o.Seed)
 	if o.Nodes > 0 {
-		p.nodes = o.Nodes
-		for i := range p.shapes {
-			p.shapes[i].minISR = min(p.shapes[i].minISR, o.Nodes)
-		}
+		p.resize(o.Nodes)
 	}
 	s := &sim{
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
@@ -250,7 +247,6 @@ func (s *sim) end() {
 	s.net.Close()
 	s.ends.Wait()
 	s.awaitRemains()
-	time.Sleep(longest) // for requests that a node did not wait for at its end
 }
 
 // awaitRemains waits for the ends of all lives. One that does not end would have fake time go on for ever.
@@ -267,7 +263,7 @@ func (s *sim) awaitRemains() {
 	}
 }
 
-// longest is how long a request may go on whatever happens.
+// longest is how long the end of a node may take whatever happens.
 const longest = 3 * time.Minute
 
 func (s *sim) result(r *Result) {

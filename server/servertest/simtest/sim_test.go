@@ -22,28 +22,29 @@ var (
 	seed0 = flag.Uint64("sim.seed0", 1, "the first seed")
 	seed  = flag.Uint64("sim.seed", 0, "the one seed to run")
 	tries = flag.Int("sim.tries", 1, "how often to run each seed")
-	nodes = flag.Int("sim.nodes", 0, "how many nodes; 0: 3")
+	nodes = flag.Int("sim.nodes", 0, "how many nodes; 0: 3, and some schedules of a single node beside")
 	keep  = flag.String("sim.keep", os.TempDir(), "where the histories of failures are kept")
 )
 
 // run runs a seed and fails the test with all that is known when something was wrong.
-func run(t *testing.T, seed uint64) *simtest.Result {
+func run(t *testing.T, seed uint64, nodes int) *simtest.Result {
 	t.Helper()
-	r := simtest.Run(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Nodes: *nodes})
+	r := simtest.Run(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Nodes: nodes})
 	if len(r.Violations) == 0 {
 		t.Logf("seed %d: %v, %d records acknowledged, %d read, %d at the end", seed, r.Length, r.Acked, r.Seen, r.Final)
 		return r
 	}
-	t.Error(report(t, seed, r))
+	t.Error(report(t, seed, nodes, r))
 	return r
 }
 
 // report tells what was wrong, and how to see it again.
-func report(t *testing.T, seed uint64, r *simtest.Result) string {
+func report(t *testing.T, seed uint64, nodes int, r *simtest.Result) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d broke an invariant. Again:\n", seed)
-	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run TestSimulation -sim.seed %d -sim.tries 20\n", seed)
+	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run TestSimulation -sim.nodes %d -sim.seed %d -sim.tries 20\n",
+		nodes, seed)
 	fmt.Fprintf(&b, "plan: %s\n", r.Plan)
 	for i, v := range r.Violations {
 		if i == 5 {
@@ -115,9 +116,30 @@ func TestSimulation(t *testing.T) {
 		for try := range *tries {
 			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
 				t.Parallel()
-				total.add(run(t, first+i))
+				total.add(run(t, first+i, *nodes))
 			})
 		}
+	}
+}
+
+// A node that is a cluster by itself has nobody to help it: what it acknowledged must be on its own disk.
+func TestSimulationAlone(t *testing.T) {
+	count := uint64(60)
+	switch {
+	case *seed > 0, *seeds > 0, *nodes > 0:
+		t.Skip("other schedules were asked for")
+	case testing.Short():
+		count = 5
+	case race:
+		count = 10
+	}
+	var total totals
+	t.Cleanup(func() { t.Log(&total) })
+	for i := range count {
+		t.Run(fmt.Sprintf("seed=%d", *seed0+i), func(t *testing.T) {
+			t.Parallel()
+			total.add(run(t, *seed0+i, 1))
+		})
 	}
 }
 
@@ -135,7 +157,7 @@ func TestRegressions(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			t.Log("it found:", what)
-			run(t, seed)
+			run(t, seed, *nodes)
 		})
 	}
 }
