@@ -130,6 +130,60 @@ func TestDamageFoundAtStart(t *testing.T) {
 	})
 }
 
+// A leader hands over also when damage is found by who asks for its producers.
+func TestDamageFoundByAQuestion(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[1]
+		for range 10 {
+			m.produce("t", strings.Repeat("v", 100))
+		}
+		m.stop()
+		for _, f := range m.disk.Files() {
+			if strings.HasPrefix(f, "t-0/") && strings.HasSuffix(f, ".snapshot") {
+				m.disk.WriteFile(f, []byte("nonsense"))
+			}
+		}
+		m.start()
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		c.propose(&metadata.ElectLeaders{Partitions: []metadata.PartitionRef{{Topic: "t"}}})
+		require.Equal(t, int32(1), c.partition("t", 0).Leader)
+		require.NoError(t, m.disk.FlipBit(firstSegment, 16, 0))
+		c.await("the answer", func() bool { return m.describeProducers("t") == "NOT_LEADER_FOR_PARTITION" })
+		c.await("another leads", func() bool { return c.partition("t", 0).Leader != 1 })
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		require.Equal(t, 1, m.stray())
+		c.identical("t")
+	})
+}
+
+// The last replica in sync hands over to one that has everything all the same.
+func TestDamagedLeaderHandsOverToEligible(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[1]
+		for range 10 {
+			m.produce("t", strings.Repeat("v", 100))
+		}
+		for _, id := range []int32{2, 3} {
+			c.members[id].cut.Store(true)
+			c.fence(id)
+		}
+		require.Equal(t, []int32{1}, c.partition("t", 0).ISR)
+		require.NotEmpty(t, c.partition("t", 0).ELR)
+		m.stop()
+		m.disk.WriteFile("t-0/leader-epoch-checkpoint", []byte("nonsense"))
+		for _, id := range []int32{2, 3} {
+			c.members[id].cut.Store(false)
+		}
+		m.start()
+		c.await("set aside", func() bool { return m.stray() == 1 })
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		c.members[c.partition("t", 0).Leader].produce("t", "after")
+		c.identical("t")
+	})
+}
+
 // The only replica in sync keeps its damaged log and what can be read of it.
 func TestDamagedLastReplica(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {

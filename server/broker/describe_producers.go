@@ -44,7 +44,7 @@ func (b *Broker) describeProducers(v *view, topic string, number int32,
 		err = errUnsure
 	}
 	if err != nil {
-		return refuseDescribe(out, err)
+		return refuseDescribe(out, b.unlessReplaced(leader.Name(), err))
 	}
 	for _, s := range states {
 		p := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()

@@ -29,13 +29,13 @@ func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.
 		}
 		for j := range in.Partitions {
 			p := &in.Partitions[j]
-			out.Partitions[j] = listOffset(v, in.Topic, p, asked[p.Partition], req.ReplicaID >= 0)
+			out.Partitions[j] = b.listOffset(v, in.Topic, p, asked[p.Partition], req.ReplicaID >= 0)
 		}
 	}
 	return resp
 }
 
-func listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition,
+func (b *Broker) listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition,
 	times int, follower bool) kmsg.ListOffsetsResponseTopicPartition {
 	out := kmsg.NewListOffsetsResponseTopicPartition()
 	out.Partition = in.Partition
@@ -53,6 +53,9 @@ func listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition
 		var p partition.Position
 		p, err = leader.OffsetAt(in.Timestamp, in.CurrentLeaderEpoch)
 		out.Offset, out.Timestamp, out.LeaderEpoch = p.Offset, p.Timestamp, p.LeaderEpoch
+	}
+	if err != nil && leader != nil {
+		err = b.unlessReplaced(leader.Name(), err)
 	}
 	out.ErrorCode = code(err)
 	return out

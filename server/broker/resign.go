@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -37,13 +38,25 @@ func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 	}
 	meta := replicaOf(b.Image(), n, b.cfg.NodeID)
 	switch {
-	case meta == nil, len(meta.Replicas) == 1, slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
+	case meta == nil, len(meta.Replicas) == 1, len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
 		return false // nobody else has it
 	case !damaged && !slices.Contains(meta.ISR, b.cfg.NodeID) && !slices.Contains(meta.ELR, b.cfg.NodeID):
 		return true // it counts for nothing already
 	}
 	b.isr.resign(n, damaged)
 	return true
+}
+
+// errReplaced is the answer of a leader whose log cannot be used and that another replica is about to replace.
+var errReplaced = fmt.Errorf("%w: its log cannot be used", partition.ErrNotLeader)
+
+// unlessReplaced takes note of an error of a leader's log, which nobody is told of while another replica is about to
+// serve.
+func (b *Broker) unlessReplaced(n partition.Name, err error) error {
+	if b.noticed(n, err) {
+		return errReplaced
+	}
+	return err
 }
 
 // resign has a replica give up its place.
