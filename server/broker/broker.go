@@ -91,6 +91,8 @@ type Broker struct {
 	awaiting atomic.Int64  // acks=all produces that wait for their batches
 	answered chan struct{} // gets one, if there is room, when a broker that is to stop has none left
 
+	scrubDue chan struct{} // gets one when a scrub is to begin
+
 	// failing is set while there are partitions that reopen may help.
 	failing atomic.Bool
 
@@ -107,7 +109,8 @@ func Open(cfg Config) *Broker {
 	if cfg.Peer == nil {
 		cfg.Peer = func(int32) kmsg.Requestor { return nil }
 	}
-	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1), answered: make(chan struct{}, 1), pool: record.NewPool(warmBytes)}
+	b := &Broker{cfg: cfg, turn: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		scrubDue: make(chan struct{}, 1), pool: record.NewPool(warmBytes)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.view.Store(newView(cfg.NodeID))
 	b.life, b.isr, b.fetchers = newLifecycle(b), newIsrProposer(b), newFetchers(b)
@@ -124,6 +127,7 @@ func Open(cfg Config) *Broker {
 	b.ids = &producerIDs{broker: b}
 	b.waiters.New = func() any { return partition.NewWaiter() }
 	b.wg.Go(b.sweep)
+	b.wg.Go(b.scrub)
 	return b
 }
 

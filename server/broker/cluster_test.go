@@ -62,6 +62,7 @@ type member struct {
 	asked   atomic.Int64  // partitions in them
 	pulse   chan struct{} // gets one at each of them, if somebody listens
 	lives   byte
+	metrics *prometheus.Registry
 }
 
 type clusterOptions struct {
@@ -171,6 +172,7 @@ func (m *member) start() {
 	}
 	m.dir, err = storage.OpenDir(storage.DirOptions{FS: m.fs, Now: time.Now, SyncPolicy: m.c.policy, Logger: logger})
 	require.NoError(t, err)
+	m.metrics = prometheus.NewRegistry()
 	m.broker = broker.Open(broker.Config{
 		NodeID: m.id,
 		Store: partition.NewStore(partition.Config{
@@ -179,7 +181,7 @@ func (m *member) start() {
 		Controller: link{from: m, to: controllerOf(m)}, ControllerID: func() int32 { return 1 },
 		Peer:     func(id int32) kmsg.Requestor { return link{from: m, to: m.c.members[id]} },
 		Register: func(context.Context) (int64, error) { return m.register(), nil },
-		Applied:  m.applied.Load, LogDir: "/data", Now: time.Now, Logger: logger, Registerer: prometheus.NewRegistry(),
+		Applied:  m.applied.Load, LogDir: "/data", Now: time.Now, Logger: logger, Registerer: m.metrics,
 		Rand: rand.New(rand.NewPCG(uint64(m.id), uint64(m.lives))),
 	})
 	m.c.turn <- struct{}{}

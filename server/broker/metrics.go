@@ -15,8 +15,11 @@ type metrics struct {
 	bytesOut  prometheus.Counter
 	fedBytes  prometheus.Counter
 	replicaIn prometheus.Counter
-	refusals  *prometheus.CounterVec // by Kafka's name of the error
-	waiting   prometheus.Gauge
+
+	scrubCorrupt prometheus.Counter
+
+	refusals *prometheus.CounterVec // by Kafka's name of the error
+	waiting  prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
@@ -26,12 +29,13 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 		return c
 	}
 	m := &metrics{
-		batchesIn: counter("millrace_produced_batches_total", "Record batches appended for clients."),
-		recordsIn: counter("millrace_produced_records_total", "Records appended for clients."),
-		bytesIn:   counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
-		bytesOut:  counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
-		fedBytes:  counter("millrace_replication_out_bytes_total", "Bytes of record batches answered to followers."),
-		replicaIn: counter("millrace_replication_in_bytes_total", "Bytes of record batches fetched from leaders."),
+		batchesIn:    counter("millrace_produced_batches_total", "Record batches appended for clients."),
+		recordsIn:    counter("millrace_produced_records_total", "Records appended for clients."),
+		bytesIn:      counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
+		bytesOut:     counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
+		fedBytes:     counter("millrace_replication_out_bytes_total", "Bytes of record batches answered to followers."),
+		replicaIn:    counter("millrace_replication_in_bytes_total", "Bytes of record batches fetched from leaders."),
+		scrubCorrupt: counter("millrace_scrub_corrupt_batches_total", "Damaged record batches that scrubs have found."),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_refused_batches_total",
 			Help: "Record batches refused or not committed in time, by Kafka error.",

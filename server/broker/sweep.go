@@ -7,12 +7,13 @@ import (
 )
 
 // sweep does for all partitions what time asks of them, from one goroutine: retention and the expiry
-// of producers, each at the interval that the settings give at the time, and another try with those
-// that could not be opened. An idle partition thereby owns no timer. The data directory writes its
+// of producers, each at the interval that the settings give at the time, the beginning of scrubs, and another try with
+// those that could not be opened. An idle partition thereby owns no timer. The data directory writes its
 // checkpoints by itself.
 func (b *Broker) sweep() {
 	retention := deadline{every: func() time.Duration { return b.Image().Settings().RetentionCheckInterval }}
 	expiry := deadline{every: func() time.Duration { return b.Image().Settings().ProducerIDExpirationCheckInterval }}
+	scrub := deadline{every: func() time.Duration { return b.Image().Settings().ScrubInterval }}
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for {
@@ -21,7 +22,7 @@ func (b *Broker) sweep() {
 			return
 		case <-timer.C:
 		}
-		timer.Reset(b.sweepOnce(&retention, &expiry))
+		timer.Reset(b.sweepOnce(&retention, &expiry, &scrub))
 	}
 }
 
@@ -50,7 +51,7 @@ func (d *deadline) due(now time.Time, first time.Duration) bool {
 }
 
 // sweepOnce does what is due and tells how long there is nothing to do.
-func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
+func (b *Broker) sweepOnce(retention, expiry, scrub *deadline) time.Duration {
 	v := b.view.Load()
 	if v.image == nil {
 		return time.Second
@@ -65,7 +66,11 @@ func (b *Broker) sweepOnce(retention, expiry *deadline) time.Duration {
 			return nil // forgetting cannot fail
 		})
 	}
+	b.planScrub(scrub, now, settings.ScrubInterval)
 	wait := min(time.Until(retention.next), time.Until(expiry.next), idleSweep)
+	if !scrub.next.IsZero() {
+		wait = min(wait, time.Until(scrub.next))
+	}
 	if b.failing.Load() {
 		b.reopen()
 		wait = min(wait, reopenPause)

@@ -130,6 +130,10 @@ func brokerLogKeys() []ConfigKey {
 		Name: "log.retention.check.interval.ms", Type: longType, Default: "300000", check: atLeast(1), Acts: true,
 		Doc: "How often logs are checked for segments to delete.",
 	}, {
+		Name: "log.scrub.interval.ms", Type: longType, Default: "604800000", check: atLeast(0), Acts: true,
+		Doc: "How often a node reads all that is committed in its logs to find damage, which is then fetched anew from " +
+			"another replica; 0 is never. A node begins within the first seventh of it.",
+	}, {
 		Name: "log.sync", Type: kmsg.ConfigTypeString, Default: "ack", check: oneOf("ack", "interval", "never"), Acts: true,
 		Doc: "When written records are synced to disk: ack before acks=all is answered; interval every " +
 			"log.sync.interval.ms; never leaves it to the operating system. Only ack survives a power cut whole.",

@@ -106,7 +106,7 @@ func brokerValues() map[string]values {
 	}
 	for low, names := range map[int64]string{
 		0: "follower.replication.throttled.rate leader.replication.throttled.rate log.cleaner.backoff.ms " +
-			"log.flush.scheduler.interval.ms log.initial.task.delay.ms",
+			"log.flush.scheduler.interval.ms log.initial.task.delay.ms log.scrub.interval.ms",
 		1: "leader.imbalance.check.interval.seconds log.retention.check.interval.ms log.sync.interval.ms " +
 			"offsets.retention.check.interval.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms " +
 			"unclean.leader.election.interval.ms",

@@ -114,6 +114,7 @@ type BrokerSettings struct {
 
 	InitialTaskDelay       time.Duration
 	RetentionCheckInterval time.Duration
+	ScrubInterval          time.Duration // 0: never
 	RecoveryPointInterval  time.Duration // log.flush.offset.checkpoint.interval.ms
 	HighWatermarkInterval  time.Duration // replica.high.watermark.checkpoint.interval.ms
 
@@ -153,6 +154,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		FetchMaxBytes:                     r.int("fetch.max.bytes"),
 		InitialTaskDelay:                  r.millis("log.initial.task.delay.ms"),
 		RetentionCheckInterval:            r.millis("log.retention.check.interval.ms"),
+		ScrubInterval:                     r.millis("log.scrub.interval.ms"),
 		RecoveryPointInterval:             r.millis("log.flush.offset.checkpoint.interval.ms"),
 		HighWatermarkInterval:             r.millis("replica.high.watermark.checkpoint.interval.ms"),
 		LogSync:                           r.value("log.sync").text,
