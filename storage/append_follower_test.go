@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -287,4 +288,21 @@ func FuzzAppendFollower(f *testing.F) {
 		_, l = reopen(t, next, smallConfig())
 		require.Equal(t, all, readSparse(t, l))
 	})
+}
+
+// A log start that a follower took over from its leader is not lost when the segments below it are gone.
+func TestRaisedStartOutlivesItsSegments(t *testing.T) {
+	disk := newDisk()
+	_, l := newLog(t, disk, smallConfig())
+	end := appendBatches(t, l, 40)
+	require.NoError(t, l.Sync(t.Context()))
+	require.NoError(t, l.RaiseStart(end-12))
+	removed, err := l.ApplyRetention(time.UnixMilli(2000), end)
+	require.NoError(t, err)
+	require.Positive(t, removed)
+	for _, mode := range storagetest.Modes() {
+		_, again := reopen(t, disk.Copy().Crash(mode, rand.New(rand.NewPCG(1, 1))), smallConfig())
+		require.Equal(t, end-12, again.StartOffset(), "%v", mode)
+		require.Equal(t, end, again.EndOffset(), "%v", mode)
+	}
 }

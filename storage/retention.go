@@ -27,6 +27,11 @@ func (l *Log) ApplyRetention(now time.Time, hw int64) (removed int, err error) {
 		}
 		list = *l.segments.Load()
 	}
+	if l.start.Load() > list[n].base { // else the segments that are left tell
+		if err := asDiskFull(l.dir.writeLogStarts()); err != nil {
+			return 0, err
+		}
+	}
 	return n, l.dropLocked(list, n)
 }
 
@@ -187,8 +192,8 @@ func (l *Log) SetStart(offset int64) error {
 	return l.dropLocked(list, n)
 }
 
-// RaiseStart raises the log start offset, durably from the next checkpoint on: a crash before that brings
-// back the one before. Segments that are wholly below it go with the next ApplyRetention. A lower offset
+// RaiseStart raises the log start offset, durably from the next checkpoint or removal of a segment on: a crash before
+// that brings back the one before. Segments that are wholly below it go with the next ApplyRetention. A lower offset
 // than the present one changes nothing; one above the log end is an OutOfRangeError.
 func (l *Log) RaiseStart(offset int64) error {
 	l.lock.Lock()

@@ -53,10 +53,9 @@ func (b *Broker) brokersChanged(old, image *metadata.Image) {
 		if m.ShuttingDown {
 			b.life.hurry() // it waits until all have heard of it
 		}
-		if image.Active(m.ID) {
-			b.isr.look.Store(true) // it may be in sync already, and its next fetch may be long in coming
-			b.isr.hurry()
-		}
+		// It may be in sync already, with its next fetch long in coming, or was about to be and counts no more.
+		b.isr.look.Store(true)
+		b.isr.hurry()
 		b.fetchers.hurry(m.ID)
 	}
 }

@@ -19,7 +19,7 @@ type isrProposer struct {
 	broker  *Broker
 	wake    chan struct{}
 	failing bool        // the last request got no answer; of the goroutine
-	look    atomic.Bool // the followers are to be looked at now: a broker has come into service
+	look    atomic.Bool // the followers are to be looked at now: a broker has come into service or left it
 
 	mu sync.Mutex
 	// Guarded by mu.
