@@ -49,8 +49,8 @@ type ProduceResult struct {
 
 // Produce sends batches. The results are in the order of the request's batches. An error means that no
 // answer came: what was sent may or may not be stored. The end of ctx does not give a produce up, as it
-// takes nothing back that is stored: Timeout and the client's life bound the wait. So a client that has shut its sending side, or
-// asks while the node stops, hears what became of its records.
+// takes nothing back that is stored: Timeout and the client's life bound the wait. So a client that has shut
+// its sending side, or asks while the node stops, hears what became of its records.
 func (c *Client) Produce(ctx context.Context, r ProduceRequest) ([]ProduceResult, error) {
 	out := make([]ProduceResult, len(r.Batches))
 	return out, c.produceInto(ctx, &r, out)

@@ -26,7 +26,7 @@ func (s stuck) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, erro
 	s.inside.Add(1)
 	defer s.inside.Add(-1)
 	<-ctx.Done()
-	time.Sleep(time.Second) // an end takes its time
+	<-time.After(time.Second) // an end takes its time
 	return nil, context.Cause(ctx)
 }
 
