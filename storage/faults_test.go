@@ -343,3 +343,23 @@ func TestNoSyncWithoutATimeForIt(t *testing.T) {
 		})
 	}
 }
+
+// A log that is offline makes room for another one, which a replica is fetched into anew.
+func TestAnOfflineLogCanBeSetAside(t *testing.T) {
+	disk := newDisk()
+	d, bad, _ := twoLogs(t, disk)
+	appendBatches(t, bad, 3)
+	require.ErrorIs(t, d.SetAside(orders), storage.ErrNotFound, "it is open")
+	disk.SetFault(failOn(storagetest.OpWrite, "orders-0/00000000000000000000.log", syscall.EIO))
+	_, err := bad.Append(makeBatch(3, 1, 0, 1, 1))
+	require.ErrorIs(t, err, storage.ErrOffline)
+	disk.SetFault(nil)
+	require.ErrorIs(t, bad.Close(), storage.ErrOffline)
+	require.ErrorIs(t, bad.Close(), storage.ErrClosed)
+	require.NoError(t, d.SetAside(orders))
+	l, err := d.CreateLog(orders, smallConfig())
+	require.NoError(t, err)
+	appendBatches(t, l, 1)
+	require.NoError(t, l.Sync(context.Background()))
+	require.NoError(t, d.Close())
+}

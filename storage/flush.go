@@ -374,8 +374,17 @@ func (l *Log) releaseLocked() {
 	}
 }
 
-// Close syncs the log and closes its files; the directory forgets it but for its checkpoints.
+// Close syncs the log and closes its files; the directory forgets it but for its checkpoints. A log that is offline is
+// closed as it is, and the error says so: it can be set aside then.
 func (l *Log) Close() error {
+	err := l.closeInOrder()
+	if err != nil && l.Offline() != nil && !l.closed.Load() {
+		l.abandon()
+	}
+	return err
+}
+
+func (l *Log) closeInOrder() error {
 	for range math.MaxInt8 {
 		if err := l.Sync(context.Background()); err != nil {
 			return err
