@@ -3,6 +3,7 @@ package broker_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,27 +103,27 @@ func TestScrubRate(t *testing.T) {
 			c.members[1].produce("t", value)
 		}
 		m := c.members[2]
-		reads := 0
+		var reads atomic.Int64
 		count := func(op storagetest.Op, file string) (time.Duration, error) {
 			if op == storagetest.OpRead && strings.HasPrefix(file, "t-0/") && strings.HasSuffix(file, ".log") {
-				reads++
+				reads.Add(1)
 			}
 			return 0, nil
 		}
 		m.disk.SetFault(count)
 		time.Sleep(10 * time.Minute)
-		require.Zero(t, reads)
+		require.Zero(t, reads.Load())
 		m.disk.SetFault(nil)
 		m.stop()
 		c.static = map[string]string{"log.scrub.interval.ms": "60000"}
 		m.start()
 		m.disk.SetFault(count)
-		for reads == 0 {
+		for reads.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		began, before := time.Now(), reads
+		began, before := time.Now(), reads.Load()
 		time.Sleep(2 * time.Second)
-		require.InDelta(t, 2*2*20, reads-before, 10, "a MiB and a header twenty times a second")
+		require.InDelta(t, 2*2*20, reads.Load()-before, 10, "a MiB and a header twenty times a second")
 		m.stop()
 		require.Less(t, time.Since(began), 3*time.Second)
 	})
