@@ -46,6 +46,9 @@ func (b *Broker) sure(topic *metadata.Topic, number int32) bool {
 		b.isr.resigning(partition.Name{Topic: t.Name, TopicID: t.ID, Partition: number}) {
 		return false
 	}
+	if b.life.leaving.Load() { // it has asked to be replaced, and may never hear that it was
+		return false
+	}
 	alone := len(t.Partitions[number].ISR) == 1 && len(t.Partitions[number].ELR) == 0
 	heard := p != nil && p.serves && applied >= p.index && time.Since(p.sent) < image.Settings().SessionTimeout
 	return alone || heard
