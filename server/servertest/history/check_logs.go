@@ -151,13 +151,14 @@ func (c *check) readers() *Violation {
 	return nil
 }
 
-// D11: what was deleted is not read any more.
+// D11: what was deleted is not read any more. That is promised for as long as its leader leads: replicas hear of it
+// later than the client, so that only deletions are counted after which no leader has changed, the final ones.
 func (c *check) trims() *Violation {
 	begins := map[Partition][]*Op{}
 	for _, o := range c.ops {
 		switch {
 		case c.rules.Unclean[o.Partition.Topic] || o.Outcome != OK:
-		case o.Kind == Trim:
+		case o.Kind == Trim && o.Final:
 			begins[o.Partition] = append(begins[o.Partition], o)
 		case o.Kind == Read && len(o.Offsets) > 0:
 			for _, t := range begins[o.Partition] {

@@ -50,6 +50,7 @@ type request struct {
 	header       map[string]string
 	body         string
 	wait         time.Duration // how long the answer may take; 0: the plan's patience
+	long         time.Duration // how long the node was asked to wait
 }
 
 // reply is an answer, or why there is none.
@@ -69,17 +70,25 @@ func (c *client) do(ctx context.Context, q request) (r reply) {
 	if wait == 0 {
 		wait = c.s.plan.patience
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	began := c.s.h.Now()
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	resp, err := c.send(ctx, q)
-	if err != nil {
-		return reply{err: err}
+	resp, err := c.send(limited, q)
+	if err == nil {
+		defer resp.Body.Close()
+		var b bytes.Buffer
+		_, err = b.ReadFrom(resp.Body)
+		r = reply{status: resp.StatusCode, header: resp.Header, body: b.Bytes()}
 	}
-	defer resp.Body.Close()
-	var b bytes.Buffer
-	_, err = b.ReadFrom(resp.Body)
-	return reply{status: resp.StatusCode, header: resp.Header, body: b.Bytes(), err: err}
+	r.err = err
+	if limited.Err() != nil && ctx.Err() == nil && wait >= answerWithin+q.long && q.node.reachable(began) {
+		c.s.violate("L3", "%s has no answer to %s %s after %v", q.node.name, q.method, q.path, wait)
+	}
+	return r
 }
+
+// answerWithin is when a node has answered, with a second to spare: it waits half a minute for others.
+const answerWithin = 32 * time.Second
 
 // send sends a request and gives the answer's head.
 func (c *client) send(ctx context.Context, q request) (*http.Response, error) {

@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -220,6 +221,9 @@ func (s *sim) startAll() bool {
 	})
 	for _, m := range order {
 		err := m.start()
+		if err == nil && m.ruined.Load() && !m.ready(context.Background(), 20*time.Second) {
+			err = errors.New("it does not join")
+		}
 		if err != nil && m == s.failing && m.ruined.Load() {
 			s.note("%s does not start on its damaged disk and gets an empty one: %v", m.name, err)
 			for _, o := range s.others(m) {

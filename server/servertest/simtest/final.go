@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,6 +20,8 @@ const (
 	fullWithin   = 60 * time.Second
 	// pollWithin is how long after its acknowledgement a record is read, when nothing is wrong.
 	pollWithin = 5 * time.Second
+	// forgottenWithin is how long a node waits on a connection that the other end has forgotten: the keep-alive tells it.
+	forgottenWithin = 16 * time.Second
 )
 
 // recover makes everything well, and holds the cluster to the times in which it is whole again (L1).
@@ -140,6 +143,21 @@ func (s *sim) roundTrips() {
 	}
 }
 
+// lastTrims deletes the first records of what may lose them, where no leader changes any more.
+func (s *sim) lastTrims() {
+	if s.plan.damage || s.plan.broker["auto.leader.rebalance.enable"] == "true" {
+		return
+	}
+	for _, t := range s.topics {
+		for number := range t.partitions {
+			if t.trimmed {
+				o := &history.Op{Partition: history.Partition{Topic: t.name, Number: int32(number)}, Final: true}
+				s.deleteBelow(context.Background(), s.nodes[number%len(s.nodes)], o, s.committed(o.Partition)/2)
+			}
+		}
+	}
+}
+
 // converge waits until all replicas hold all of every log, and know that it is committed (D9).
 func (s *sim) converge() {
 	why := func(image *metadata.Image) string {
@@ -176,20 +194,101 @@ func (s *sim) whyNotEqual() string {
 
 // finalReads has every node give every partition, from its start to its end.
 func (s *sim) finalReads() {
-	began := s.h.Now()
 	for _, m := range s.nodes {
 		for _, t := range s.topics {
 			for number := range t.partitions {
-				s.finalRead(m, history.Partition{Topic: t.name, Number: int32(number)}, began+pollWithin)
+				s.finalRead(m, history.Partition{Topic: t.name, Number: int32(number)}, s.h.Now()+s.readWithin())
 			}
+			s.finalOthers(m, t)
 		}
+	}
+}
+
+// readWithin is how long after its acknowledgement a record is read at the end. Damage that nobody has met before takes
+// the time that it takes to replace a leader and its log.
+func (s *sim) readWithin() time.Duration {
+	if s.plan.damage {
+		return leaderWithin
+	}
+	return pollWithin
+}
+
+func finalSession(m *machine) string { return "final at " + m.name }
+
+// finalOthers reads a topic in the other ways that there are, which all give the same: as pages of all partitions, as a
+// live stream, and as what the compatible APIs say of where it ends.
+func (s *sim) finalOthers(m *machine, t *topic) {
+	next := "offset=earliest"
+	for {
+		r := s.operator.do(context.Background(), request{
+			node: m, method: "GET", path: fmt.Sprintf("/v1/topics/%s/records?max_records=200&%s", t.name, next),
+			header: map[string]string{"Accept": "application/json"}, wait: leaderWithin,
+		})
+		var page struct {
+			Records []entry
+			Next    string
+		}
+		if err := json.Unmarshal(r.body, &page); err != nil || r.status != http.StatusOK {
+			s.violate("L2", "%s does not give %s page by page: %d %v %.300s", m.name, t.name, r.status, r.err, r.body)
+			return
+		}
+		for i := range page.Records {
+			s.addFinal(m, t, &page.Records[i])
+		}
+		if next = "from=" + page.Next; len(page.Records) == 0 {
+			break
+		}
+	}
+	left := map[int32]int64{}
+	for number := range t.partitions {
+		of := history.Partition{Topic: t.name, Number: int32(number)}
+		left[of.Number] = s.reached[of]
+		s.finalOffsets(m, of)
+	}
+	l := live{w: &watcher{client: s.operator}, session: "stream at " + m.name, topic: t.name, left: left}
+	if l.follow(m, s.readWithin()+forgottenWithin); len(left) > 0 {
+		s.violate("L2", "%s does not stream %s to its end: %v", m.name, t.name, left)
+	}
+}
+
+func (s *sim) addFinal(m *machine, t *topic, e *entry) {
+	now := s.h.Now()
+	s.h.Add(&history.Op{
+		Kind: history.Read, Client: s.operator.name, Session: "pages at " + m.name, Node: m.name, API: "native",
+		Invoke: now, Return: now, Outcome: history.OK, Final: true,
+		Partition: history.Partition{Topic: t.name, Number: e.Partition},
+		Values:    []string{e.shown()}, Offsets: []int64{e.Offset},
+	})
+}
+
+// finalOffsets compares where the compatible APIs say that a partition ends with where its records do.
+func (s *sim) finalOffsets(m *machine, of history.Partition) {
+	var v2 struct {
+		End *int64 `json:"end_offset"`
+	}
+	var v3 struct {
+		End *int64 `json:"latest_offset"`
+	}
+	end := s.reached[of]
+	for path, into := range map[string]any{
+		fmt.Sprintf("/topics/%s/partitions/%d/offsets", of.Topic, of.Number):                            &v2,
+		fmt.Sprintf("/v3/clusters/%s/topics/%s/partitions/%d/offset", s.clusterID, of.Topic, of.Number): &v3,
+	} {
+		r := s.operator.do(context.Background(), request{node: m, method: "GET", path: path})
+		if err := json.Unmarshal(r.body, into); err != nil {
+			s.violate("API", "%s: %s: %d %v %.300s", m.name, path, r.status, r.err, r.body)
+			return
+		}
+	}
+	if v2.End == nil || v3.End == nil || *v2.End != end || *v3.End != end {
+		s.violate("D9", "%s: %s ends at %d; v2 says %v, v3 says %v", m.name, of, end, v2.End, v3.End)
 	}
 }
 
 // finalRead reads to the end, which lies behind the record that was produced last.
 func (s *sim) finalRead(m *machine, of history.Partition, end time.Duration) {
 	p := page{
-		c: s.operator, ctx: context.Background(), session: "final at " + m.name, partition: of, records: 500,
+		c: s.operator, ctx: context.Background(), session: finalSession(m), partition: of, records: 500,
 		lines: s.rng.IntN(2) == 0, final: true,
 	}
 	for last := false; ; {
@@ -200,6 +299,7 @@ func (s *sim) finalRead(m *machine, of history.Partition, end time.Duration) {
 		}
 		switch {
 		case last && ok && count == 0:
+			s.reached[of] = p.next
 			return
 		case s.h.Now() > end+time.Duration(p.next)*time.Millisecond:
 			s.violate("L2", "%s does not give %s to its end: %s", m.name, of, o)

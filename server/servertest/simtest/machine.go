@@ -25,6 +25,8 @@ type machine struct {
 	skew   atomic.Int64 // of its clock
 	failed atomic.Bool  // the node wants a restart: its disk has failed a call, or it is no member any more
 	ruined atomic.Bool  // its disk may hold what no node starts on
+	cuts   atomic.Int32 // of ways between it and clients
+	upset  atomic.Int64 // when clients could last not reach it, since the history's begin
 	logs   ring
 	rng    *rand.Rand // of crashes; under lock
 
@@ -58,6 +60,17 @@ func (m *machine) url() string { return fmt.Sprintf("http://%s:%d", m.name, port
 
 // rack is where the machine stands: the first is alone, the others are together.
 func (m *machine) rack() string { return fmt.Sprint("rack", min(m.id, 2)) }
+
+// shut notes that ways between the machine and clients are cut, or no longer.
+func (m *machine) shut(more int32) {
+	m.cuts.Add(more)
+	m.upset.Store(int64(m.s.h.Now()))
+}
+
+// reachable says whether nothing was between the machine and its clients since a time.
+func (m *machine) reachable(since time.Duration) bool {
+	return m.cuts.Load() == 0 && m.upset.Load() < int64(since) && m.alive() != nil
+}
 
 // now is the machine's wall clock.
 func (m *machine) now() time.Time { return time.Now().Add(time.Duration(m.skew.Load())) }
@@ -150,6 +163,7 @@ func (m *machine) fence(mode storagetest.Mode, power bool) bool {
 		return false
 	}
 	m.next = m.disk.Crash(mode, m.rng)
+	m.upset.Store(int64(m.s.h.Now()))
 	if m.faults.lied() && mode != modeKill {
 		m.s.exemptAll("%s has lost what it said was synced", m.name)
 	}

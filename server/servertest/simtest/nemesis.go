@@ -39,7 +39,7 @@ func allKinds() []faultKind {
 func damageKinds() []faultKind {
 	return []faultKind{
 		{"rot", 8, (*sim).rot, true}, {"older", 5, (*sim).olderDisk, true}, {"wipe", 5, (*sim).newDisk, true},
-		kind("lie", 4, (*sim).lie), kind("members", 8, (*sim).changeMembers),
+		{"lie", 4, (*sim).lie, true}, kind("members", 8, (*sim).changeMembers),
 	}
 }
 
@@ -185,11 +185,26 @@ func (s *sim) cutLater(length time.Duration, ways ...way) {
 	for _, w := range ways {
 		s.net.Cut(w.from, w.to)
 	}
+	s.shut(ways, 1)
 	s.after(length, func() {
 		for _, w := range ways {
 			s.net.Mend(w.from, w.to)
 		}
+		s.shut(ways, -1)
 	})
+}
+
+// shut notes that ways between a node and clients are cut, or no longer.
+func (s *sim) shut(ways []way, more int32) {
+	for _, w := range ways {
+		from, to := s.machine(w.from), s.machine(w.to)
+		switch {
+		case from != nil && to == nil:
+			from.shut(more)
+		case from == nil && to != nil:
+			to.shut(more)
+		}
+	}
 }
 
 func (s *sim) isolate(length time.Duration) {
@@ -280,8 +295,13 @@ func (s *sim) stallSync(length time.Duration) {
 	m.faults.slowDown(by, length/4)
 }
 
+// fullDisk leaves a disk little room. Its replicas give their places up, so that it is the victim's where what the
+// victim holds may be gone.
 func (s *sim) fullDisk(length time.Duration) {
 	m, room := s.target(), int64(s.rng.IntN(20_000))
+	if s.plan.damage {
+		m = s.victim()
+	}
 	s.note("disk of %s is full but for %d bytes, for %v", m.name, room, length)
 	m.setQuota(room)
 	s.after(length, func() {

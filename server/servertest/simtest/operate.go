@@ -61,29 +61,31 @@ func (s *sim) trim(time.Duration) {
 		}
 	}
 	s.mu.Unlock()
-	leaders := s.leaders()
-	if len(trimmed) == 0 || len(leaders) == 0 {
+	if len(trimmed) == 0 {
 		return
 	}
 	t := trimmed[s.rng.IntN(len(trimmed))]
-	number := s.rng.IntN(t.partitions)
-	hw := int64(0)
-	for _, m := range leaders {
-		hw = max(hw, m.committed()[fmt.Sprintf("%s-%d", t.name, number)])
-	}
-	before := s.rng.Int64N(hw + 1)
+	of := history.Partition{Topic: t.name, Number: int32(s.rng.IntN(t.partitions))}
+	before := s.rng.Int64N(s.committed(of) + 1)
 	m := pick(s.rng, s.nodes...)
-	s.note("ask %s to delete what is below %d of %s/%d", m.name, before, t.name, number)
-	s.ends.Go(func() { s.deleteBelow(m, history.Partition{Topic: t.name, Number: int32(number)}, before) })
+	s.note("ask %s to delete what is below %d of %s", m.name, before, of)
+	s.ends.Go(func() { s.deleteBelow(s.healing, m, &history.Op{Partition: of}, before) })
 }
 
-func (s *sim) deleteBelow(m *machine, of history.Partition, before int64) {
-	o := &history.Op{
-		Kind: history.Trim, Client: s.operator.name, Node: m.name, API: "native", Invoke: s.h.Now(), Partition: of, Base: -1,
+// committed is the high watermark of a partition, as far as its leader is up.
+func (s *sim) committed(of history.Partition) (hw int64) {
+	for _, m := range s.leaders() {
+		hw = max(hw, m.committed()[fmt.Sprintf("%s-%d", of.Topic, of.Number)])
 	}
-	r := s.operator.do(s.healing, request{
-		node: m, method: "POST", path: "/v1/topics/" + of.Topic + "/records/delete", header: jsonBody(),
-		body: fmt.Sprintf(`{"partitions":[{"partition":%d,"before_offset":%d}]}`, of.Number, before),
+	return hw
+}
+
+// deleteBelow deletes the records of a partition below an offset. The operation says which partition that is.
+func (s *sim) deleteBelow(ctx context.Context, m *machine, o *history.Op, before int64) {
+	o.Kind, o.Client, o.Node, o.API, o.Invoke, o.Base = history.Trim, s.operator.name, m.name, "native", s.h.Now(), -1
+	r := s.operator.do(ctx, request{
+		node: m, method: "POST", path: "/v1/topics/" + o.Partition.Topic + "/records/delete", header: jsonBody(),
+		body: fmt.Sprintf(`{"partitions":[{"partition":%d,"before_offset":%d}]}`, o.Partition.Number, before),
 	})
 	var answer struct {
 		Partitions []struct {

@@ -84,6 +84,7 @@ type page struct {
 func (p *page) read(n *machine) (o *history.Op, ok bool) {
 	q := request{
 		node: n, method: "GET", header: map[string]string{"Accept": "application/json"}, wait: p.wait + p.c.s.plan.patience,
+		long: p.wait,
 		path: fmt.Sprintf("/v1/topics/%s/partitions/%d/records?offset=%d&max_records=%d&wait=%s",
 			realName(p.partition.Topic), p.partition.Number, p.next, p.records, p.wait),
 	}
@@ -185,11 +186,13 @@ type live struct {
 	session string
 	topic   string
 	id      string // of the last event
+	// Of a final read: where the partitions end that it has not reached the end of. It ends when there are none.
+	left map[int32]int64
 }
 
 // follow reads the stream at a node for a time.
 func (l *live) follow(n *machine, length time.Duration) {
-	ctx, cancel := context.WithTimeout(l.w.s.ctx, length)
+	ctx, cancel := context.WithTimeout(l.w.ctx, length)
 	defer cancel()
 	q := request{
 		node: n, method: "GET", path: "/v1/topics/" + l.topic + "/records?offset=earliest",
@@ -226,6 +229,9 @@ func (l *live) events(n *machine, b *bufio.Reader) {
 			if id != "" {
 				l.id = id
 			}
+			if l.left != nil && len(l.left) == 0 {
+				return
+			}
 			id, data, event = "", "", ""
 		case name == "id":
 			id = value
@@ -247,9 +253,12 @@ func (l *live) event(n *machine, id, data string) {
 		l.w.s.violate("API", "event %q of %s: %v in %.200s", id, l.session, err, data)
 		return
 	}
+	if l.left[r.Partition] == r.Offset+1 {
+		delete(l.left, r.Partition)
+	}
 	now := l.w.s.h.Now()
 	l.w.s.h.Add(&history.Op{
-		Kind: history.Read, Client: l.w.name, Session: l.session, Node: n.name, API: "sse", Invoke: now, Return: now,
+		Final: l.left != nil, Kind: history.Read, Client: l.w.name, Session: l.session, Node: n.name, API: "sse", Invoke: now, Return: now,
 		Outcome: history.OK, Partition: history.Partition{Topic: l.topic, Number: r.Partition},
 		Values: []string{r.shown()}, Offsets: []int64{r.Offset}, Note: "id " + id,
 	})

@@ -92,12 +92,13 @@ type sim struct {
 	begun     map[string]int       // of the driver
 	probe     *prober
 	clusterID string
-	topicIDs  map[string]metadata.UUID // at the end
-	spare     *machine                 // joins in the course of some runs
-	failing   *machine                 // whose disk is damaged; of the nemesis
-	admin     *admin                   // to be looked at when the clients have ended
-	operator  *client                  // of the driver, after the clients and beside them
-	spreading int                      // what was last answered when partitions were given all nodes; of the driver
+	topicIDs  map[string]metadata.UUID    // at the end
+	reached   map[history.Partition]int64 // where final reads ended
+	spare     *machine                    // joins in the course of some runs
+	failing   *machine                    // whose disk is damaged; of the nemesis
+	admin     *admin                      // to be looked at when the clients have ended
+	operator  *client                     // of the driver, after the clients and beside them
+	spreading int                         // what was last answered when partitions were given all nodes; of the driver
 }
 
 // topic is a topic that clients use.
@@ -117,7 +118,7 @@ func newSim(t testing.TB, o Options) *sim {
 	s := &sim{
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
 		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
-		begun: map[string]int{},
+		begun: map[string]int{}, reached: map[history.Partition]int64{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.healing, s.heal = context.WithCancel(context.Background())
@@ -157,6 +158,16 @@ func (s *sim) machines() []*machine {
 		return s.nodes
 	}
 	return append(slices.Clone(s.nodes), s.spare)
+}
+
+// machine is the one of a name, nil for a client.
+func (s *sim) machine(name string) *machine {
+	for _, m := range append(slices.Clone(s.nodes), s.spare) {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
 }
 
 // exempt takes a topic out of most rules.
@@ -219,6 +230,7 @@ func (s *sim) run() {
 	s.probe.stop()
 	if !s.broken() {
 		s.roundTrips()
+		s.lastTrims()
 		s.converge()
 	}
 	if s.broken() {
@@ -289,7 +301,7 @@ func (s *sim) result(r *Result) {
 		switch {
 		case o.Kind == history.Send && o.Outcome == history.OK:
 			r.Acked += len(o.Values)
-		case o.Kind == history.Read && o.Final && o.Node == s.nodes[0].name:
+		case o.Kind == history.Read && o.Session == finalSession(s.nodes[0]):
 			r.Final += len(o.Values)
 		case o.Kind == history.Read:
 			for _, v := range o.Values {
