@@ -100,7 +100,8 @@ func (c *cluster) network() {
 		return // the last cluster of this process made it
 	}
 	for _, line := range []string{
-		"mount --make-rprivate /", "mount -t tmpfs none /run", "touch " + made, "mount -t proc proc /proc", "ip link set lo up",
+		"mount --make-rprivate /", "mount -t tmpfs none /run", "touch " + made, "mount -t proc proc /proc",
+		"ip link set lo up",
 		"ip link add br0 type bridge", "ip addr add 198.18.0.1/24 dev br0", "ip link set br0 up",
 	} {
 		c.run(strings.Fields(line)...)
