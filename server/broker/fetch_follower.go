@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 
@@ -203,6 +204,9 @@ func (f *followerFetch) wait(ctx context.Context) error {
 	case err == partition.ErrTimeout && f.slow == 0:
 		return nil // nothing happened: the answer stands
 	}
+	// Whoever is ready to append does so first and goes with this answer: a fetch costs as much for one record as for
+	// many.
+	runtime.Gosched()
 	f.view = f.broker.view.Load()
 	f.read()
 	return nil
