@@ -258,7 +258,8 @@ func (l *live) event(n *machine, id, data string) {
 	}
 	now := l.w.s.h.Now()
 	l.w.s.h.Add(&history.Op{
-		Final: l.left != nil, Kind: history.Read, Client: l.w.name, Session: l.session, Node: n.name, API: "sse", Invoke: now, Return: now,
+		Final: l.left != nil, Kind: history.Read, Client: l.w.name, Session: l.session, Node: n.name, API: "sse",
+		Invoke: now, Return: now,
 		Outcome: history.OK, Partition: history.Partition{Topic: l.topic, Number: r.Partition},
 		Values: []string{r.shown()}, Offsets: []int64{r.Offset}, Note: "id " + id,
 	})
