@@ -15,9 +15,15 @@ run: build
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/millrace ./cmd/millrace
 
-# All tests: unit, crash at every file operation, fuzz seeds, the contract, the README's tour, the built binary.
+# All tests: unit, crash at every file operation, simulated schedules, fuzz seeds, the contract, the README's tour, the
+# built binary. Some of the schedules run again under the race detector, where there is a C compiler for it.
 test:
 	go test -timeout 10m ./...
+	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null; then \
+	  set -x; go test -race -timeout 10m -run '^TestSimulation$$' ./server/servertest/simtest; \
+	else \
+	  echo "no C compiler: the schedules under the race detector are left out"; \
+	fi
 
 # The contract's TypeScript types, made by openapi-typescript, under a client that uses them. Needs npm and a registry.
 test-clients:

@@ -194,8 +194,10 @@ func (m *machine) replace(disk *storagetest.FS) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next = disk
-	clear(m.rot)
-	m.ruined.Store(false)
+	if len(disk.Files()) == 0 { // an older disk may be as damaged
+		clear(m.rot)
+		m.ruined.Store(false)
+	}
 }
 
 // ready waits until the node has joined the cluster.
