@@ -147,6 +147,11 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 		p.shown[at] = max(p.shown[at], r.HighWatermark)
 	}
 	mine := life{at, n.node}
+	if r.Following && n.m.rotted.Load() && r.LogEnd < p.marks[mine] { // it is another log
+		delete(p.marks, mine)
+		delete(p.first, mine)
+		delete(p.starts, mine)
+	}
 	if was := p.marks[mine]; r.HighWatermark < was && !p.unclean(n, r) {
 		p.s.violate("H2", "%s: the high watermark of %s goes from %d to %d in epoch %d",
 			n.m.name, r.Name, was, r.HighWatermark, r.Role.LeaderEpoch)
