@@ -293,28 +293,39 @@ func (n *Node) follows() bool {
 	return false
 }
 
-// askMembers has a change of the members made by whichever voter can, until one has done it or refuses it for good.
+// askMembers has a change of the members made by whichever voter can, this node too, until one has done it or refuses
+// it for good.
 func (n *Node) askMembers(ctx context.Context, c memberChange, waiting error) error {
 	report := n.reporter()
 	for {
 		var last error
 		for _, v := range n.cfg.Voters {
-			if v.ID == n.cfg.NodeID {
+			if v.ID == n.cfg.NodeID && !n.quorum.IsLeader() {
 				continue
 			}
-			try, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-			err := n.relay(try, v.Address, c)
-			cancel()
+			err := n.askMember(ctx, v, c)
 			if err == nil || refusedForGood(err) {
 				return err
 			}
 			last = err
+		}
+		if last == nil {
+			last = errNoLeader
 		}
 		report(fmt.Errorf("%w: %w", waiting, last))
 		if err := pause(ctx, joinRetry); err != nil {
 			return err
 		}
 	}
+}
+
+func (n *Node) askMember(ctx context.Context, v quorum.Voter, c memberChange) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+	defer cancel()
+	if v.ID == n.cfg.NodeID {
+		return n.changeMembers(ctx, c)
+	}
+	return n.relay(ctx, v.Address, c)
 }
 
 // dialQuorum connects to another voter, once this node may take part.

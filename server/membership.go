@@ -212,7 +212,23 @@ func (n *Node) memberships() []quorum.Member {
 // codeDuplicate marks the refusal of a node whose id another one has that runs.
 const codeDuplicate = "DUPLICATE_BROKER_REGISTRATION"
 
-// checkAddress refuses to give a member another address while it runs at the one that is known.
+// freeAddress takes the address that a node is to get from the member that had it, if the node is there by now.
+func (n *Node) freeAddress(ctx context.Context, c memberChange) error {
+	for _, m := range n.memberships() {
+		if m.ID == c.ID || m.Address != c.Address {
+			continue
+		}
+		if who, err := n.ask(ctx, c.Address+nodePath); err != nil || who.NodeID != c.ID {
+			return refuseMember(http.StatusConflict, "", "member %d is at %s: start node %d there before it is added, "+
+				"remove member %d if it is gone, or correct the address", m.ID, c.Address, c.ID, m.ID)
+		}
+		return n.quorum.Unplace(ctx, m.ID)
+	}
+	return nil
+}
+
+// checkAddress refuses to give a member another address while it runs at the one that is known, or one that is
+// another member's.
 func (n *Node) checkAddress(ctx context.Context, c memberChange) error {
 	if !n.quorum.IsLeader() {
 		return quorum.ErrNotLeader
@@ -231,7 +247,7 @@ func (n *Node) checkAddress(ctx context.Context, c memberChange) error {
 		return refuseMember(http.StatusConflict, codeDuplicate, "node %d runs at %s: give the one at %s another --node-id "+
 			"and another --data-dir, or stop the other", c.ID, m.Address, c.Address)
 	}
-	return nil
+	return n.freeAddress(ctx, c)
 }
 
 // refusedForGood tells of a refusal that asking again does not change.

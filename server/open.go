@@ -163,8 +163,8 @@ func (n *Node) openQuorum() (err error) {
 	}
 	if n.cfg.clustered() {
 		n.streams = quorum.NewStreams(quorum.StreamConfig{
-			NodeID: n.cfg.NodeID, Address: c.Address, Dial: n.dialQuorum, Authorize: n.credential.Set,
-			Check: n.credential.Check, ClusterID: n.clusterID, Logger: n.log,
+			NodeID: n.cfg.NodeID, Address: c.Address, Voters: n.cfg.Voters, Dial: n.dialQuorum,
+			Authorize: n.credential.Set, Check: n.credential.Check, ClusterID: n.clusterID, Logger: n.log,
 		})
 		c.StreamLayer = n.streams
 	}

@@ -89,6 +89,17 @@ func (q *Raft) AddNonvoter(ctx context.Context, id int32, address string) error 
 	})
 }
 
+// Unplace takes a member's address away, since another node is there now. Its node tells the new one when it starts.
+func (q *Raft) Unplace(ctx context.Context, id int32) error {
+	s, err := q.changeable(id)
+	if err != nil {
+		return err
+	}
+	return q.change(ctx, func() raft.Future {
+		return q.raft.AddNonvoter(s.ID, raft.ServerAddress(s.ID), 0, membershipTimeout)
+	})
+}
+
 // Promote gives a member a vote. It had better have caught up: until it has, it counts for the majority and does not
 // contribute to it.
 func (q *Raft) Promote(ctx context.Context, id int32) error {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,8 @@ const (
 	refusalBytes = 1 << 10
 	// warnPause is the least time between two warnings about the same node.
 	warnPause = time.Minute
+	// lookElsewhere bounds the try to reach a node where it was, if it may be elsewhere too. Elections wait for it.
+	lookElsewhere = time.Second
 )
 
 // StreamConfig is what NewStreams needs.
@@ -41,6 +44,9 @@ type StreamConfig struct {
 	NodeID int32
 	// Address is this node's base URL.
 	Address string
+	// Voters tells where else a node may be that is not where the members agreed that it is: they cannot agree on
+	// anything else once a majority has moved.
+	Voters []Voter
 	// Dial connects to the host and port of a base URL.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Authorize puts the cluster's credential on a request; nil puts none.
@@ -277,10 +283,30 @@ func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	ctx, cancel := context.WithTimeout(s.life, timeout)
 	defer cancel()
 	base, id := splitID(address)
-	c, err := s.dial(ctx, base, id)
+	c, err := s.find(ctx, base, id)
 	if err != nil {
 		s.warn(base, id, err)
 		return nil, fmt.Errorf("stream to %s: %w", base, err)
+	}
+	return c, nil
+}
+
+// find connects to a node where the members agreed that it is, else where the list of voters has it.
+func (s *Streams) find(ctx context.Context, base, id string) (net.Conn, error) {
+	i := slices.IndexFunc(s.c.Voters, func(v Voter) bool { return strconv.Itoa(int(v.ID)) == id && v.Address != base })
+	if i < 0 {
+		return s.dial(ctx, base, id)
+	}
+	first, cancel := context.WithTimeout(ctx, lookElsewhere)
+	defer cancel()
+	c, err := s.dial(first, base, id)
+	if err == nil {
+		return c, nil
+	}
+	elsewhere := s.c.Voters[i].Address
+	c, other := s.dial(ctx, elsewhere, id)
+	if other != nil {
+		return nil, fmt.Errorf("%w; at %s: %w", err, elsewhere, other)
 	}
 	return c, nil
 }

@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/server/quorum"
+)
+
+// move gives machines other names, in --voters too. They must not run.
+func (l *lab) move(names map[int32]string) {
+	for id, name := range names {
+		l.boxes[id].name = name
+	}
+	for i, v := range l.voters {
+		l.voters[i] = quorum.Voter{ID: v.ID, Address: l.boxes[v.ID].url()}
+	}
+}
+
+// A cluster of which all nodes have got other addresses while none ran finds itself by --voters, also where an address
+// has become another node's.
+func TestClusterMoves(t *testing.T) {
+	for what, names := range map[string]map[int32]string{
+		"elsewhere": {1: "m1", 2: "m2", 3: "m3"},
+		"in turn":   {1: "n2", 2: "n3", 3: "n1"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			running(t, func(l *lab) {
+				l.fill(1, "t", 0, 10)
+				l.stop(1, 2, 3)
+				l.move(names)
+				l.start(1, 2, 3)
+				l.ready(1, 2, 3)
+				l.until("the members are where they say", func() bool {
+					_, text := l.do(1, http.MethodGet, "/v1/cluster/members", "")
+					for id := range names {
+						if !containsAll(text, []string{fmt.Sprintf(`"url":%q`, l.boxes[id].url())}) {
+							return false
+						}
+					}
+					return true
+				})
+				l.keep(2, "t", 10, 19)
+				l.holds("t", 20, 1, 2, 3)
+			})
+		})
+	}
+}
+
+// A node that is the only voter gets another address, as it does when it is to be reached by nodes that are to join.
+func TestClusterLoneVoterMoves(t *testing.T) {
+	inLab(t, 4, func(l *lab) {
+		l.voters = l.voters[:1]
+		l.start(1)
+		l.ready(1)
+		l.stop(1)
+		l.move(map[int32]string{1: "m1"})
+		l.start(1)
+		l.ready(1)
+		l.start(4)
+		l.ready(4)
+		status, text := l.do(4, http.MethodGet, "/v1/cluster/members", "")
+		require.Equal(t, http.StatusOK, status, text)
+		require.Contains(t, text, `"url":"http://m1:8082"`)
+	})
+}
+
+// A new node takes the place of a lost one at the same address. Nobody else is given an address that is a member's.
+func TestClusterAddressOfALostNode(t *testing.T) {
+	inLab(t, 4, func(l *lab) {
+		l.start(1, 2, 3)
+		l.ready(1, 2, 3)
+		l.kill(3)
+		status, text := l.do(1, http.MethodPost, "/v1/cluster/members", `{"id":4,"url":"http://n3:8082"}`)
+		require.Equal(t, http.StatusConflict, status, text)
+		require.Contains(t, text, "ember 3 is at http://n3:8082: start node 4 there")
+		require.Contains(t, text, "remove member 3")
+		l.boxes[4].name = "n3"
+		l.start(4)
+		l.ready(4)
+		voters, rest := l.members(1)
+		require.Equal(t, []int32{1, 2, 3}, voters)
+		require.Equal(t, []int32{4}, rest)
+	})
+}
