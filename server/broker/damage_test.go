@@ -130,6 +130,26 @@ func TestDamageFoundAtStart(t *testing.T) {
 	})
 }
 
+// So is one that is in no ISR when its node starts, though nothing happens to its topic that would have it opened again.
+func TestDamageFoundAtStartOutOfSync(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		for range 10 {
+			c.members[1].produce("t", strings.Repeat("v", 100))
+		}
+		m := c.members[3]
+		m.crash()
+		c.fence(3)
+		require.Equal(t, []int32{1, 2}, c.partition("t", 0).ISR)
+		require.Empty(t, c.partition("t", 0).ELR)
+		m.disk.WriteFile("t-0/leader-epoch-checkpoint", []byte("nonsense"))
+		m.start()
+		c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+		require.Equal(t, 1, m.stray())
+		c.identical("t")
+	})
+}
+
 // A leader hands over also when damage is found by who asks for its producers.
 func TestDamageFoundByAQuestion(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {

@@ -36,7 +36,8 @@ func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 	if !damaged && !partition.Lost(err) {
 		return false
 	}
-	meta := replicaOf(b.Image(), n, b.cfg.NodeID)
+	// Of the image that is being taken up: its partitions are opened before anybody sees it.
+	meta := replicaOf(b.newest.Load(), n, b.cfg.NodeID)
 	switch {
 	case meta == nil, len(meta.Replicas) == 1, len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
 		return false // nobody else has it
@@ -116,8 +117,14 @@ func (p *isrProposer) imageChanged() {
 	}
 }
 
-// resignations gives those that are to be sent now, and deals with those that are through.
+// resignations gives those that are to be sent now, and deals with those that are through. While an image is taken up
+// it does neither: what was noticed is of that image, and an older one might say that the replica counts for nothing
+// or does not exist.
 func (p *isrProposer) resignations() []proposal {
+	v, self := p.broker.view.Load(), p.broker.cfg.NodeID
+	if v.image != p.broker.newest.Load() {
+		return nil // OnImage calls imageChanged
+	}
 	p.mu.Lock()
 	all := make([]resignation, 0, len(p.resigned))
 	for _, r := range p.resigned {
@@ -125,7 +132,6 @@ func (p *isrProposer) resignations() []proposal {
 	}
 	p.mu.Unlock()
 	var out []proposal
-	v, self := p.broker.view.Load(), p.broker.cfg.NodeID
 	for i := range all {
 		n := all[i].name
 		meta := replicaOf(v.image, n, self)
