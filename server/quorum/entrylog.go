@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -36,6 +37,8 @@ type entryLog struct {
 	segmentBytes int64
 	logger       hclog.Logger
 
+	read atomic.Pointer[lastRead] // what was read last; a leader at rest reads the same again and again
+
 	io  ioLock // held by who changes files
 	buf []byte // guarded by io
 
@@ -43,6 +46,12 @@ type entryLog struct {
 	segments []*segment // guarded by mu, changed under io too; by base, without gaps, none empty
 	first    uint64     // guarded by mu; the first index that counts, 0 when there is none
 	deleted  uint64     // guarded by mu; number of deletions so far
+}
+
+// lastRead is an entry as it was read, which nobody changes.
+type lastRead struct {
+	log     raft.Log
+	deleted uint64 // the number of deletions before
 }
 
 type segment struct {
@@ -62,6 +71,8 @@ const (
 	maxSegmentBytes = 256 << 20
 	// maxKeptBuffer bounds the memory that is kept from one write to the next.
 	maxKeptBuffer = 1 << 20
+	// maxReadKept bounds the entry that is kept after it was read.
+	maxReadKept = 64 << 10
 	// readChunk is how much is read at once at the start.
 	readChunk = 256 << 10
 )
@@ -239,6 +250,10 @@ func (l *entryLog) GetLog(index uint64, log *raft.Log) error {
 		if !ok {
 			return raft.ErrLogNotFound
 		}
+		if r := l.read.Load(); r != nil && r.log.Index == index && r.deleted == p.deleted {
+			*log = r.log
+			return nil
+		}
 		b := make([]byte, p.size)
 		n, err := p.segment.file.ReadAt(b, p.at)
 		if int64(n) == p.size {
@@ -247,6 +262,9 @@ func (l *entryLog) GetLog(index uint64, log *raft.Log) error {
 			}
 		}
 		if err == nil {
+			if p.size <= maxReadKept {
+				l.read.Store(&lastRead{log: *log, deleted: p.deleted})
+			}
 			return nil
 		}
 		if now, ok := l.find(index); ok && now.deleted == p.deleted {

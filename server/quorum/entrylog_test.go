@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
@@ -240,4 +241,46 @@ func TestLogRefusesGapsAndHoles(t *testing.T) {
 	require.NoError(t, l.DeleteRange(0, 1000))
 	require.NoError(t, l.StoreLog(entryOf(7, 1)), "an empty log begins anywhere")
 	require.NoError(t, l.close())
+}
+
+// The entry that was read last is read from the file once, until something is deleted.
+func TestReadingAnEntryAgain(t *testing.T) {
+	disk := storagetest.New()
+	l, err := openTestLog(disk)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close()) }()
+	store := func(index, term uint64, size int) *raft.Log {
+		e := entryOf(index, term)
+		e.Data = bytes.Repeat([]byte{byte(index), byte(term)}, size/2)
+		require.NoError(t, l.StoreLog(e))
+		return e
+	}
+	all := []*raft.Log{store(1, 1, 10), store(2, 1, 10), store(3, 1, 100<<10)}
+	reads := 0
+	disk.SetFault(func(op storagetest.Op, _ string) (time.Duration, error) {
+		if op == storagetest.OpRead {
+			reads++
+		}
+		return 0, nil
+	})
+	get := func(want *raft.Log) int {
+		before := reads
+		var got raft.Log
+		require.NoError(t, l.GetLog(want.Index, &got))
+		require.Equal(t, want.Term, got.Term)
+		require.Equal(t, want.Data, got.Data)
+		return reads - before
+	}
+	require.Equal(t, 1, get(all[0]))
+	require.Zero(t, get(all[0]))
+	require.Equal(t, 1, get(all[1]))
+	require.Zero(t, get(all[1]))
+	require.Equal(t, 1, get(all[2]))
+	require.Equal(t, 1, get(all[2]), "too large to be kept")
+	require.Zero(t, get(all[1]))
+	require.NoError(t, l.DeleteRange(2, 3))
+	require.ErrorIs(t, l.GetLog(2, new(raft.Log)), raft.ErrLogNotFound)
+	again := store(2, 5, 10)
+	require.Equal(t, 1, get(again), "another one is there now")
+	require.Zero(t, get(again))
 }

@@ -195,6 +195,14 @@ func (q *Raft) raftConfig() *raft.Config {
 	return conf
 }
 
+// heartbeatTimeout is how long a follower waits for its leader.
+func (c Config) heartbeatTimeout() time.Duration {
+	if c.HeartbeatTimeout > 0 {
+		return c.HeartbeatTimeout
+	}
+	return time.Second
+}
+
 // founders are the voters that found the cluster.
 func (c Config) founders() []Voter {
 	if len(c.Voters) == 0 {

@@ -33,6 +33,7 @@ func newTransport(c Config) transport {
 			// over a refusal, and neither that follower nor a stop of the node gets any further.
 			MaxRPCsInFlight: 1,
 		}),
+		echoes:   newEchoes(c.heartbeatTimeout()),
 		messages: make(chan raft.RPC),
 		ending:   make(chan struct{}),
 	}
@@ -63,6 +64,7 @@ func (l loopback) campaign(self raft.Server) {
 // stream layer can make sure that it gets to that node.
 type network struct {
 	*raft.NetworkTransport
+	echoes   *echoes
 	messages chan raft.RPC
 	once     sync.Once
 	ending   chan struct{} // closed when Close begins
@@ -122,7 +124,12 @@ func (n *network) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress)
 // AppendEntries implements raft.Transport.
 func (n *network) AppendEntries(id raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
-	return n.NetworkTransport.AppendEntries(id, withID(id, to), req, resp)
+	if n.echoes.answer(id, to, req, resp) {
+		return nil
+	}
+	err := n.NetworkTransport.AppendEntries(id, withID(id, to), req, resp)
+	n.echoes.heard(id, to, req, resp, err)
+	return err
 }
 
 // RequestVote implements raft.Transport.
