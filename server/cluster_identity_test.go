@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestClusterVotersThatNeverAnswer(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
 		l.start(1)
 		l.waiting(1, "waits for a majority of the voters to found the cluster with: 1 of 3", "node 2 at http://n2:8082",
-			"no such host", "node 3 at http://n3:8082")
+			"no such host", "node 3 at http://n3:8082", "; start who does not answer, or correct the address in --voters")
 		status, text := l.do(1, http.MethodGet, "/v1/topics", "")
 		require.Equal(t, http.StatusServiceUnavailable, status)
 		require.Contains(t, text, "node 2 at http://n2:8082")
@@ -60,6 +61,28 @@ func TestClusterVotersThatNeverAnswer(t *testing.T) {
 		l.kill(1)
 		l.keep(3, "t", 5, 9)
 		l.holds("t", 10, 2, 3)
+	})
+}
+
+// Voters that take connections and say nothing, and such as are no nodes, are told apart.
+func TestClusterVotersAnswerNonsense(t *testing.T) {
+	inLab(t, 3, func(l *lab) {
+		_, err := l.net.Boot("n2").Listen(8082)
+		require.NoError(t, err)
+		listener, err := l.net.Boot("n3").Listen(8082)
+		require.NoError(t, err)
+		other := http.Server{Handler: http.NotFoundHandler()}
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = other.Serve(listener) })
+		l.start(1)
+		l.waiting(1, `node 2 at http://n2:8082: no answer within 2s; `,
+			"node 3 at http://n3:8082: it answers 404 to /internal/node: is it a node of Millrace")
+		l.boxes[1].change = func(c *server.Config) { c.NodeID = 4 }
+		l.stop(1)
+		l.start(1)
+		l.waiting(1, "http://n3:8082 answered 404 Not Found: 404 page not found")
+		require.NoError(t, other.Close())
+		serving.Wait()
 	})
 }
 

@@ -103,7 +103,16 @@ func (n *Node) lookFor(ctx context.Context, id int32) asker {
 	return known
 }
 
-// ask finds out who answers at a URL.
+// noAnswer is why nobody answered.
+type noAnswer struct{ why error }
+
+// Error implements error.
+func (e noAnswer) Error() string { return e.why.Error() }
+
+// Unwrap gives the reason.
+func (e noAnswer) Unwrap() error { return e.why }
+
+// ask finds out who answers at a URL. Its error is a noAnswer if nobody does.
 func (n *Node) ask(ctx context.Context, url string) (*identity, error) {
 	return n.askWithin(ctx, url, askTimeout)
 }
@@ -111,30 +120,38 @@ func (n *Node) ask(ctx context.Context, url string) (*identity, error) {
 func (n *Node) askWithin(ctx context.Context, url string, limit time.Duration) (*identity, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	n.credential.Set(req.Header)
-	resp, err := n.peers.transport.RoundTrip(req)
-	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, identityBytes))
-	if err != nil {
-		return nil, err
+	status, text, err := n.fetchIdentity(ctx, url)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, noAnswer{context.Cause(ctx)}
+	case err != nil:
+		return nil, noAnswer{err}
 	}
 	var who identity
 	switch {
-	case resp.StatusCode == http.StatusUnauthorized:
+	case status == http.StatusUnauthorized:
 		return nil, fmt.Errorf("it does not take this node's credential: %s", strings.TrimSpace(string(text)))
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("it answers %s to %s: is it a node of Millrace, of this version?", resp.Status, nodePath)
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("it answers %d to %s: is it a node of Millrace, of this version?", status, nodePath)
 	case json.Unmarshal(text, &who) != nil || who.NodeID < 1:
 		return nil, fmt.Errorf("what it answers to %s is not from a node", nodePath)
 	}
 	return &who, nil
+}
+
+func (n *Node) fetchIdentity(ctx context.Context, url string) (status int, text []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	n.credential.Set(req.Header)
+	resp, err := n.peers.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(resp.Body, identityBytes))
+	return resp.StatusCode, text, err
 }
 
 // answer is who a voter of the list is, or why that is not known.
@@ -176,6 +193,8 @@ func (n *Node) trouble(a answer) error {
 		err = fmt.Errorf("it is of cluster %s, this node of cluster %s", a.who.ClusterID, own)
 	case own == "" && n.listed() && a.who.Voters != listVoters(n.cfg.Voters):
 		err = fmt.Errorf("it was started with other --voters, %s: give all nodes the same list", a.who.Voters)
+	case a.who.Asker.Address == "": // it is to be told
+		return nil
 	case a.who.Asker.Run != n.run:
 		err = fmt.Errorf("it does not find this node at %s: %s", a.who.Asker.Address, cmp.Or(a.who.Asker.Err,
 			"another process answers there"))
@@ -195,6 +214,9 @@ func (n *Node) troubles(answers []answer) error {
 	}
 	if len(all) == 0 {
 		return nil
+	}
+	if slices.ContainsFunc(answers, func(a answer) bool { return errors.As(a.err, &noAnswer{}) }) {
+		all = append(all, "start who does not answer, or correct the address in --voters")
 	}
 	return errors.New(strings.Join(all, "; "))
 }

@@ -319,8 +319,11 @@ func (n *Node) relay(ctx context.Context, to string, c memberChange) error {
 	}
 	var r memberRefusal
 	if json.Unmarshal(text, &r) != nil || r.Status == 0 {
-		return refuseMember(http.StatusServiceUnavailable, "", "%s answered %s: %s",
-			to, resp.Status, bytes.TrimSpace(text))
+		reason := resp.Status
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			reason += ": " + string(text)
+		}
+		return refuseMember(http.StatusServiceUnavailable, "", "%s answered %s", to, reason)
 	}
 	return &native.MembershipError{Status: r.Status, Code: r.Code, Detail: r.Detail}
 }
