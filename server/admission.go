@@ -249,24 +249,31 @@ func (n *Node) maySettle(answers []answer, fresh bool) error {
 		"that they have not known it before", voters-majority+1)
 }
 
-// readmit has the node's vote taken away, waits for what was agreed on without it, and has the vote given back.
+// readmit has the node's vote taken away, waits for what was agreed on without it, and has the vote given back. It asks
+// again now and then: an operator may have given the vote back before the node knew that it had lost it.
 func (n *Node) readmit(ctx context.Context, why error) error {
 	n.log.Warn("the node takes no part in the metadata quorum before it has caught up", "err", why)
 	n.setWaiting(why)
-	err := n.askMembers(ctx, memberChange{
-		Op: "readmit", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()), Run: n.run,
-	}, fmt.Errorf("%w; it asks for what it lacks", why))
-	if err != nil {
-		return err
-	}
-	close(n.admitted)
-	for !n.follows() {
-		n.setWaiting(fmt.Errorf("%w; it waits for what it lacks", why))
-		if err := pause(ctx, joinRetry); err != nil {
+	for admitted := false; ; admitted = true {
+		err := n.askMembers(ctx, memberChange{
+			Op: "readmit", ID: n.cfg.NodeID, Address: n.cfg.address(n.Addr()), Run: n.run,
+		}, fmt.Errorf("%w; it asks for what it lacks", why))
+		if err != nil {
 			return err
 		}
+		if !admitted {
+			close(n.admitted)
+		}
+		n.setWaiting(fmt.Errorf("%w; it waits for what it lacks", why))
+		for again := time.Now().Add(joinReport); time.Now().Before(again); {
+			if n.follows() {
+				return nil
+			}
+			if err := pause(ctx, joinRetry); err != nil {
+				return err
+			}
+		}
 	}
-	return nil
 }
 
 // reclaimVote asks for the vote that this node is to have back, once it knows what was agreed on before it registered.

@@ -287,6 +287,34 @@ func TestClusterWiped(t *testing.T) {
 	})
 }
 
+// An operator who gives a readmitted node its vote back before it knows that it had lost it does not make it wait for
+// ever.
+func TestClusterWipedAndPromoted(t *testing.T) {
+	running(t, func(l *lab) {
+		l.kill(2)
+		l.boxes[2].disk = storagetest.New()
+		l.start(2)
+		var slow storagetest.Fault = func(op storagetest.Op, name string) (time.Duration, error) {
+			if op == storagetest.OpWrite && strings.Contains(name, "metadata") {
+				return 2 * time.Second, nil
+			}
+			return 0, nil
+		}
+		l.boxes[2].fault.Store(&slow)
+		l.until("it has lost its vote", func() bool {
+			voters, _ := l.members(1)
+			return len(voters) == 2
+		})
+		l.until("it is promoted", func() bool {
+			status, _ := l.do(1, http.MethodPost, "/v1/cluster/members/2/promote", "")
+			return status < 300
+		})
+		l.boxes[2].fault.Store(nil)
+		l.ready(2)
+		l.voting(1, 2, 3)
+	})
+}
+
 // readmitted has the vote of a node taken that does not run, as if it had asked for that and died.
 func (l *lab) readmitted(over, id int32) {
 	l.t.Helper()

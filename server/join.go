@@ -19,7 +19,7 @@ import (
 const (
 	// joinRetry is the pause between two tries to join.
 	joinRetry = 250 * time.Millisecond
-	// joinReport is how often a node that waits says what for.
+	// joinReport is how often a node that waits says what for, and asks again for what it was promised.
 	joinReport = 10 * time.Second
 	// rivalPatience is how many session timeouts a node waits for another one with its id to be given up.
 	rivalPatience = 2
