@@ -87,7 +87,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 		return produced{}, nil
 	}
 	r := partition.AppendRequest{
-		Batch: in.Records, AllInSync: p.req.Acks == acksAll, Expected: -1, Arena: p.arena,
+		Batch: in.Records, AllInSync: p.req.Acks == acksAll, Expected: -1, Epoch: -1, Arena: p.arena,
 	}
 	if in.UnknownTags.Len() > 0 {
 		if offset, ok := ktag.ExpectedOffset(&in.UnknownTags); ok {

@@ -16,6 +16,12 @@ type AppendRequest struct {
 	Expected int64
 	// Strict refuses gaps in the sequences of a named producer.
 	Strict bool
+	// Epoch is the leader epoch in which alone to append, or -1.
+	Epoch int32
+	// Guard is the leave to append to a partition that the transaction does not have yet.
+	Guard *TxnGuard
+	// Coordinator says that a coordinator wrote the batch: its producer's epoch is checked, its sequences are not.
+	Coordinator bool
 	// Arena gives memory where the batch must be built anew; may be nil.
 	Arena *record.Arena
 }
@@ -109,6 +115,9 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	role, err := l.checkRole()
 	if err != nil {
 		return Appended{}, err
+	}
+	if r.Epoch != none && r.Epoch != role.LeaderEpoch {
+		return Appended{}, ErrNotLeader
 	}
 	end := l.log.EndOffset()
 	sequenced := b.ProducerID() >= 0

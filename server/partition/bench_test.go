@@ -53,7 +53,7 @@ func replicate(b *testing.B, batches int) {
 	f := two.Follow(role)
 	var build record.Builder
 	build.Append(&record.Record{Timestamp: 1_700_000_000_000, Value: make([]byte, 1024)})
-	r := &partition.AppendRequest{Batch: build.Build(), AllInSync: true, Expected: -1}
+	r := &partition.AppendRequest{Batch: build.Build(), AllInSync: true, Expected: -1, Epoch: -1}
 	arena := make([]byte, 1<<20)
 	fetch := func() {
 		pos, err := f.Position()
@@ -148,7 +148,7 @@ func idleMemory(b *testing.B, count int, take func(r *partition.Replica)) {
 	open(func(r *partition.Replica) {
 		l := r.Lead(partition.Role{Leader: 1, Replicas: []int32{1}, ISR: []int32{1}})
 		_, err := l.Append(context.Background(), &partition.AppendRequest{
-			Batch: batch(-1, 0, 0, time.Now(), "v"), Expected: -1,
+			Batch: batch(-1, 0, 0, time.Now(), "v"), Expected: -1, Epoch: -1,
 		})
 		require.NoError(b, err)
 	})

@@ -215,7 +215,7 @@ func (n *replicaNode) append(b record.Batch, all bool) (partition.Appended, erro
 	if l == nil {
 		return partition.Appended{}, partition.ErrNotLeader
 	}
-	return l.Append(context.Background(), &partition.AppendRequest{Batch: b, AllInSync: all, Expected: -1})
+	return l.Append(context.Background(), &partition.AppendRequest{Batch: b, AllInSync: all, Expected: -1, Epoch: -1})
 }
 
 // alter is the controller: it takes a proposal or says why not.

@@ -43,7 +43,7 @@ func workload() []*sent {
 
 // append sends a batch with acks=all and notes whether it was acknowledged.
 func (s *sent) append(h *host, w *partition.Waiter) error {
-	r := &partition.AppendRequest{Batch: batch(s.id, 0, s.sequence, h.now, s.value), AllInSync: true, Expected: -1}
+	r := &partition.AppendRequest{Batch: batch(s.id, 0, s.sequence, h.now, s.value), AllInSync: true, Expected: -1, Epoch: -1}
 	a, err := h.leader.Append(context.Background(), r)
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func TestStateFromScratch(t *testing.T) {
 			id := []int64{-1, 1, 2, ktag.NamedProducerID("x")}[rng.IntN(4)]
 			epoch := int16(rng.IntN(3) / 2 * round)
 			values := slices.Repeat([]string{"v"}, 1+rng.IntN(3))
-			r := &partition.AppendRequest{Batch: batch(id, epoch, next[id], h.now, values...), Expected: -1}
+			r := &partition.AppendRequest{Batch: batch(id, epoch, next[id], h.now, values...), Expected: -1, Epoch: -1}
 			if _, err := h.leader.Append(t.Context(), r); err == nil {
 				next[id]++
 				if !ktag.IsNamed(id) {

@@ -109,7 +109,7 @@ func (h *host) append(r *partition.AppendRequest) (partition.Appended, error) {
 func TestSweepDuringClose(t *testing.T) {
 	h := newHost(t)
 	h.start()
-	_, err := h.append(&partition.AppendRequest{Batch: batch(7, 0, 0, h.now, "v"), Expected: -1})
+	_, err := h.append(&partition.AppendRequest{Batch: batch(7, 0, 0, h.now, "v"), Expected: -1, Epoch: -1})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() { err = h.replica.Close() })
@@ -228,6 +228,7 @@ func (h *host) runAppend(t *testing.T, d *datadriven.TestData) string {
 		Batch:     batch(id, int16(int64Arg(d, "epoch", 0)), int32(int64Arg(d, "seq", 0)), h.now, values...),
 		AllInSync: int64Arg(d, "acks", -1) == -1,
 		Expected:  int64Arg(d, "expected", -1),
+		Epoch:     -1,
 		Strict:    d.HasArg("strict"),
 	}
 	do := h.append
