@@ -45,16 +45,17 @@ func brokerTransactionKeys() []ConfigKey {
 func brokerGroupKeys() []ConfigKey {
 	return []ConfigKey{{
 		Name: "group.consumer.assignors", Type: kmsg.ConfigTypeList, Default: "uniform,range",
-		check: setOf("uniform", "range"),
-		Doc:   "The assignors that consumer groups may use; the first is the default.",
+		check: setOf("uniform", "range"), Acts: true,
+		Doc: "The assignors that consumer groups may use; the first is the default.",
 	}, {
-		Name: "group.consumer.assignment.interval.ms", Type: intType, Default: "1000", check: between(0, 15000),
+		Name: "group.consumer.assignment.interval.ms", Type: intType, Default: "1000", check: between(0, 15000), Acts: true,
 		Doc: "The least time between two assignments of a consumer group.",
 	}, {
 		Name: "group.consumer.heartbeat.interval.ms", Type: intType, Default: "5000", check: between(5000, 15000),
-		Doc: "How often members of a consumer group send heartbeats.",
+		Acts: true,
+		Doc:  "How often members of a consumer group send heartbeats.",
 	}, {
-		Name: "group.consumer.max.size", Type: intType, Default: maxInt, check: atLeast(1),
+		Name: "group.consumer.max.size", Type: intType, Default: maxInt, check: atLeast(1), Acts: true,
 		Doc: "The most members of a consumer group.",
 	}, {
 		Name: "group.consumer.migration.policy", Type: kmsg.ConfigTypeString, Default: "bidirectional",
@@ -62,10 +63,12 @@ func brokerGroupKeys() []ConfigKey {
 		Doc:   "Which way groups may move between the classic and the consumer protocol.",
 	}, {
 		Name: "group.consumer.regex.refresh.interval.ms", Type: intType, Default: "600000", check: atLeast(10000),
-		Doc: "How often the topics that match a subscription by pattern are looked up.",
+		Acts: true,
+		Doc:  "How often the topics that match a subscription by pattern are looked up.",
 	}, {
 		Name: "group.consumer.session.timeout.ms", Type: intType, Default: "45000", check: between(45000, 60000),
-		Doc: "The time without a heartbeat after which a member of a consumer group is removed.",
+		Acts: true,
+		Doc:  "The time without a heartbeat after which a member of a consumer group is removed.",
 	}, {
 		Name: "group.coordinator.append.linger.ms", Type: intType, Default: "-1", check: atLeast(-1),
 		Doc: "How long the group coordinator collects writes; -1 adapts to the load.",
@@ -73,16 +76,16 @@ func brokerGroupKeys() []ConfigKey {
 		Name: "group.coordinator.threads", Type: intType, Default: "4", check: atLeast(1),
 		Doc: "Threads of the group coordinator.",
 	}, {
-		Name: "group.initial.rebalance.delay.ms", Type: intType, Default: "3000", check: atLeast(0),
+		Name: "group.initial.rebalance.delay.ms", Type: intType, Default: "3000", check: atLeast(0), Acts: true,
 		Doc: "How long a new classic group waits for more members.",
 	}, {
-		Name: "group.max.session.timeout.ms", Type: intType, Default: "1800000", check: atLeast(1),
+		Name: "group.max.session.timeout.ms", Type: intType, Default: "1800000", check: atLeast(1), Acts: true,
 		Doc: "The longest session timeout of a member of a classic group.",
 	}, {
-		Name: "group.max.size", Type: intType, Default: maxInt, check: atLeast(1),
+		Name: "group.max.size", Type: intType, Default: maxInt, check: atLeast(1), Acts: true,
 		Doc: "The most members of a classic group.",
 	}, {
-		Name: "group.min.session.timeout.ms", Type: intType, Default: "6000", check: atLeast(1),
+		Name: "group.min.session.timeout.ms", Type: intType, Default: "6000", check: atLeast(1), Acts: true,
 		Doc: "The shortest session timeout of a member of a classic group.",
 	}}
 }
@@ -102,16 +105,16 @@ func brokerShareKeys() []ConfigKey {
 
 func brokerOffsetKeys() []ConfigKey {
 	return []ConfigKey{{
-		Name: "offset.metadata.max.bytes", Type: intType, Default: "4096", check: atLeast(0),
+		Name: "offset.metadata.max.bytes", Type: intType, Default: "4096", check: between(0, 32767), Acts: true,
 		Doc: "The longest text that may go with a committed offset.",
 	}, {
-		Name: "offsets.commit.timeout.ms", Type: intType, Default: "5000", check: atLeast(1),
+		Name: "offsets.commit.timeout.ms", Type: intType, Default: "5000", check: atLeast(1), Acts: true,
 		Doc: "How long a commit waits for the replicas of " + OffsetsTopic + ".",
 	}, {
-		Name: "offsets.retention.check.interval.ms", Type: longType, Default: "600000", check: atLeast(1),
+		Name: "offsets.retention.check.interval.ms", Type: longType, Default: "600000", check: atLeast(1), Acts: true,
 		Doc: "How often committed offsets that expired are looked for.",
 	}, {
-		Name: "offsets.retention.minutes", Type: intType, Default: "10080", check: atLeast(1),
+		Name: "offsets.retention.minutes", Type: intType, Default: "10080", check: atLeast(1), Acts: true,
 		Doc: "How long committed offsets outlive their group.",
 	}, {
 		Name: "offsets.topic.num.partitions", Type: intType, Default: "50", check: atLeast(1),

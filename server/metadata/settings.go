@@ -124,6 +124,9 @@ type BrokerSettings struct {
 	ProducerIDExpiration              time.Duration
 	ProducerIDExpirationCheckInterval time.Duration
 
+	// Group is what the group coordinator works by.
+	Group GroupSettings
+
 	Rack               string
 	SessionTimeout     time.Duration // broker.session.timeout.ms
 	HeartbeatInterval  time.Duration // broker.heartbeat.interval.ms
@@ -161,6 +164,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		LogSyncInterval:                   r.millis("log.sync.interval.ms"),
 		ProducerIDExpiration:              r.millis("producer.id.expiration.ms"),
 		ProducerIDExpirationCheckInterval: r.millis("producer.id.expiration.check.interval.ms"),
+		Group:                             r.groupSettings(),
 		Rack:                              r.value("broker.rack").text,
 		SessionTimeout:                    r.millis("broker.session.timeout.ms"),
 		HeartbeatInterval:                 r.millis("broker.heartbeat.interval.ms"),
@@ -176,6 +180,48 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ReplicaFetchBackoff:               r.millis("replica.fetch.backoff.ms"),
 		LeaderThrottleRate:                r.rate("leader.replication.throttled.rate"),
 		FollowerThrottleRate:              r.rate("follower.replication.throttled.rate"),
+	}
+}
+
+// GroupSettings is the configuration of the group coordinator.
+type GroupSettings struct {
+	// Of classic groups.
+	MinSessionTimeout     time.Duration
+	MaxSessionTimeout     time.Duration
+	InitialRebalanceDelay time.Duration
+	MaxSize               int
+
+	// Of groups of the consumer protocol. The first of the assignors is the default.
+	ConsumerAssignors            []string
+	ConsumerAssignmentInterval   time.Duration
+	ConsumerHeartbeatInterval    time.Duration
+	ConsumerSessionTimeout       time.Duration
+	ConsumerMaxSize              int
+	ConsumerRegexRefreshInterval time.Duration
+
+	// Of committed offsets.
+	OffsetMetadataMaxBytes        int
+	OffsetsCommitTimeout          time.Duration
+	OffsetsRetention              time.Duration
+	OffsetsRetentionCheckInterval time.Duration
+}
+
+func (r settingsReader) groupSettings() GroupSettings {
+	return GroupSettings{
+		MinSessionTimeout:             r.millis("group.min.session.timeout.ms"),
+		MaxSessionTimeout:             r.millis("group.max.session.timeout.ms"),
+		InitialRebalanceDelay:         r.millis("group.initial.rebalance.delay.ms"),
+		MaxSize:                       r.int("group.max.size"),
+		ConsumerAssignors:             r.value("group.consumer.assignors").list,
+		ConsumerAssignmentInterval:    r.millis("group.consumer.assignment.interval.ms"),
+		ConsumerHeartbeatInterval:     r.millis("group.consumer.heartbeat.interval.ms"),
+		ConsumerSessionTimeout:        r.millis("group.consumer.session.timeout.ms"),
+		ConsumerMaxSize:               r.int("group.consumer.max.size"),
+		ConsumerRegexRefreshInterval:  r.millis("group.consumer.regex.refresh.interval.ms"),
+		OffsetMetadataMaxBytes:        r.int("offset.metadata.max.bytes"),
+		OffsetsCommitTimeout:          r.millis("offsets.commit.timeout.ms"),
+		OffsetsRetention:              seconds(60 * r.value("offsets.retention.minutes").num),
+		OffsetsRetentionCheckInterval: r.millis("offsets.retention.check.interval.ms"),
 	}
 }
 
