@@ -86,3 +86,25 @@ func TestClusterAddressOfALostNode(t *testing.T) {
 		require.Equal(t, []int32{4}, rest)
 	})
 }
+
+// A vote of a node that is away would count for the majority and never be given.
+func TestClusterPromoteWhoIsAway(t *testing.T) {
+	inLab(t, 4, func(l *lab) {
+		l.start(1, 2, 3, 4)
+		l.ready(1, 2, 3, 4)
+		promote := func() (int, string) { return l.do(1, http.MethodPost, "/v1/cluster/members/4/promote", "") }
+		l.kill(4)
+		status, text := promote()
+		require.Equal(t, http.StatusConflict, status, text)
+		require.Contains(t, text, "ember 4 does not answer at http://n4:8082 (dial tcp n4:8082: connection refused): start it")
+		voters, _ := l.members(1)
+		require.Equal(t, []int32{1, 2, 3}, voters)
+		l.start(4)
+		l.ready(4)
+		status, text = promote()
+		require.Equal(t, http.StatusNoContent, status, text)
+		l.kill(4)
+		status, text = promote() // it has a vote
+		require.Equal(t, http.StatusNoContent, status, text)
+	})
+}

@@ -129,8 +129,8 @@ func (n *Node) changeHere(ctx context.Context, c memberChange) (err error) {
 			err = n.quorum.AddNonvoter(ctx, c.ID, c.Address)
 		}
 	case "promote":
-		if err = n.quorum.Promote(ctx, c.ID); err == nil {
-			err = n.setVoteDue(ctx, c.ID, false)
+		if err = n.checkAnswers(ctx, c.ID); err == nil {
+			err = n.promoteHere(ctx, c.ID)
 		}
 	case "demote":
 		if err = n.setVoteDue(ctx, c.ID, false); err == nil {
@@ -146,7 +146,7 @@ func (n *Node) changeHere(ctx context.Context, c memberChange) (err error) {
 		err = n.readmitHere(ctx, c)
 	case "reclaim":
 		if n.voteDue(c.ID) { // else an operator was faster
-			return n.changeHere(ctx, memberChange{Op: "promote", ID: c.ID})
+			return n.promoteHere(ctx, c.ID)
 		}
 		if !n.quorum.IsLeader() {
 			err = quorum.ErrNotLeader
@@ -155,6 +155,36 @@ func (n *Node) changeHere(ctx context.Context, c memberChange) (err error) {
 		err = refuseMember(http.StatusBadRequest, "", "%q is no change of the members", c.Op)
 	}
 	return err
+}
+
+// promoteHere gives a member a vote, also one that is to have it back.
+func (n *Node) promoteHere(ctx context.Context, id int32) error {
+	if err := n.quorum.Promote(ctx, id); err != nil {
+		return err
+	}
+	return n.setVoteDue(ctx, id, false)
+}
+
+// checkAnswers refuses a vote to a member that is away: it would count for the majority, and the next one to be away
+// could be one too many, without which nobody can be taken out again.
+func (n *Node) checkAnswers(ctx context.Context, id int32) error {
+	if !n.quorum.IsLeader() {
+		return quorum.ErrNotLeader
+	}
+	for _, m := range n.memberships() {
+		if m.ID != id || m.Voter {
+			continue
+		}
+		who, err := n.ask(ctx, m.Address+nodePath)
+		if err == nil && who.NodeID != id {
+			err = fmt.Errorf("it is node %d", who.NodeID)
+		}
+		if err != nil {
+			return refuseMember(http.StatusConflict, "", "member %d does not answer at %s (%v): start it, or tell its new "+
+				"address, before it gets a vote", id, m.Address, err)
+		}
+	}
+	return nil
 }
 
 // readmitHere takes the vote of a node that has lost what it knew. That it is to have it back is agreed on before, so

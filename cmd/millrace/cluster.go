@@ -434,8 +434,8 @@ To take a node away for good: drain it, stop it, decommission it, and remove it.
 func newClusterPromote(c *cli) *cobra.Command {
 	return c.newMember(memberCommand{
 		name: "promote", short: "Let a member vote", example: "4",
-		long: `Let a member vote. Do it for a node that is up, and keep the number of voters odd: four survive the loss of no
-more voters than three.`,
+		long: `Let a member vote. Its node must be up. Keep the number of voters odd: four survive the loss of no more voters
+than three.`,
 		method: http.MethodPost, path: "/v1/cluster/members/", what: "/promote", done: "member %s votes",
 	})
 }
