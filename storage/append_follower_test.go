@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -305,4 +306,40 @@ func TestRaisedStartOutlivesItsSegments(t *testing.T) {
 		require.Equal(t, end-12, again.StartOffset(), "%v", mode)
 		require.Equal(t, end, again.EndOffset(), "%v", mode)
 	}
+}
+
+// A raised log start counts as saved once a crash does not bring back the one before.
+func TestSavedStart(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	end := appendBatches(t, l, 40)
+	require.NoError(t, l.Sync(t.Context()))
+	require.Zero(t, l.SavedStart())
+	saved := func() {
+		t.Helper()
+		for _, mode := range storagetest.Modes() {
+			_, again := reopen(t, disk.Copy().Crash(mode, rand.New(rand.NewPCG(1, 1))), smallConfig())
+			require.GreaterOrEqual(t, again.StartOffset(), l.SavedStart(), "%v", mode)
+		}
+	}
+	require.NoError(t, l.RaiseStart(end-12))
+	require.Zero(t, l.SavedStart())
+	require.NoError(t, d.SaveLogStarts())
+	require.Equal(t, end-12, l.SavedStart())
+	saved()
+	disk.SetFault(func(storagetest.Op, string) (time.Duration, error) { return 0, syscall.EIO })
+	require.NoError(t, l.RaiseStart(end-6))
+	require.Error(t, d.SaveLogStarts())
+	disk.SetFault(nil)
+	require.Equal(t, end-12, l.SavedStart())
+	saved()
+	require.NoError(t, l.SetStart(end-3))
+	require.Equal(t, end-3, l.SavedStart())
+	saved()
+	require.NoError(t, l.TruncateFullyAndStartAt(5))
+	require.Equal(t, int64(5), l.SavedStart())
+	saved()
+	require.NoError(t, d.Close())
+	_, l = reopen(t, disk, smallConfig())
+	require.Equal(t, int64(5), l.SavedStart())
 }

@@ -461,6 +461,7 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	}
 	l := newLog(d, found, c)
 	l.start.Store(e.start)
+	l.saved.Store(e.start)
 	l.end.Store(max(e.point, e.start))
 	l.synced.Store(l.end.Load())
 	l.point.Store(e.point)

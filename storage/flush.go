@@ -313,15 +313,34 @@ func (d *Dir) writeRecoveryPoints() error {
 	})
 }
 
+// SaveLogStarts makes the log start offsets of all logs durable, as SavedStart tells then.
+func (d *Dir) SaveLogStarts() error { return asDiskFull(d.writeLogStarts()) }
+
 // writeLogStarts writes the log start offsets. Kafka leaves out those that equal a log's first
 // segment; ours are all there, so that a log can be opened without a look at its segments.
 func (d *Dir) writeLogStarts() error {
-	return d.writeOffsets(logStartFile, 1, func(e *dirEntry) int64 {
-		if e.log != nil {
-			return e.log.start.Load()
+	type savedStart struct {
+		log   *Log
+		start int64
+	}
+	var saved []savedStart
+	d.offsets.Lock()
+	defer d.offsets.Unlock()
+	err := d.writeOffsetsLocked(logStartFile, 1, func(e *dirEntry) int64 {
+		if e.log == nil {
+			return e.start
 		}
-		return e.start
+		s := savedStart{e.log, e.log.start.Load()}
+		saved = append(saved, s)
+		return s.start
 	})
+	if err != nil {
+		return err
+	}
+	for _, s := range saved {
+		s.log.saved.Store(s.start)
+	}
+	return nil
 }
 
 // writeWatermarks writes the high watermarks if one has changed.
@@ -345,6 +364,10 @@ func (d *Dir) writeWatermarks() error {
 func (d *Dir) writeOffsets(name string, least int64, offset func(e *dirEntry) int64) error {
 	d.offsets.Lock()
 	defer d.offsets.Unlock()
+	return d.writeOffsetsLocked(name, least, offset)
+}
+
+func (d *Dir) writeOffsetsLocked(name string, least int64, offset func(e *dirEntry) int64) error {
 	all := d.entries()
 	keys := make([]logKey, 0, len(all))
 	values := make([]int64, 0, len(all))

@@ -38,6 +38,7 @@ type Log struct {
 	config   atomic.Pointer[Config]
 
 	start  atomic.Int64 // log start offset; changed under lock, only grows but for a full truncation
+	saved  atomic.Int64 // log start offset on disk; changed with the directory's offsets held
 	end    atomic.Int64 // log end offset; grows after the batch is written
 	synced atomic.Int64 // all below it is durable, or gone for good
 	hw     atomic.Int64 // what the partition last said; for the checkpoint
@@ -91,6 +92,10 @@ func (l *Log) Name() PartitionName { return l.name }
 
 // StartOffset is the log start offset: earlier records are deleted.
 func (l *Log) StartOffset() int64 { return l.start.Load() }
+
+// SavedStart is the log start offset below which no crash brings anything back. It is below StartOffset between
+// RaiseStart and the next checkpoint or SaveLogStarts.
+func (l *Log) SavedStart() int64 { return min(l.saved.Load(), l.start.Load()) }
 
 // EndOffset is the log end offset: that of the next batch.
 func (l *Log) EndOffset() int64 { return l.end.Load() }

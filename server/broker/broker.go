@@ -191,7 +191,7 @@ func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 	case *kmsg.MetadataRequest:
 		return answer(b.handleMetadata(ctx, v, req))
 	case *kmsg.DeleteRecordsRequest:
-		return b.handleDeleteRecords(v, req), nil
+		return answer(b.handleDeleteRecords(ctx, v, req))
 	case *kmsg.InitProducerIDRequest:
 		return answer(b.handleInitProducerID(ctx, req))
 	case *kmsg.OffsetForLeaderEpochRequest:

@@ -20,9 +20,9 @@ import (
 // The offset at which a follower fetches a partition acknowledges what lies before it, so the request
 // itself may raise the high watermark. Partitions are named by topic id, since a name could mean an older
 // topic. The answer comes at once when there is an error, a divergence, a record that somebody waits for, much to
-// send, or something for a replica that is not in sync. Else it comes when something is appended that somebody
-// waits for, a few milliseconds after there is something that nobody waits for, when the follower's readers
-// lag behind the high watermark, or after MaxWaitMillis.
+// send, a new log start, or something for a replica that is not in sync. Else it comes when something is appended that
+// somebody waits for, a few milliseconds after there is something that nobody waits for, when somebody waits for the
+// follower to save a log start, when the follower's readers lag behind the high watermark, or after MaxWaitMillis.
 
 // linger is how long records that nobody waits for are collected before a follower is answered, unless they
 // are lingerBytes by then.
@@ -131,7 +131,7 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 	})
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
 	f.parts = append(f.parts, fetchedPart{leader: leader, seen: partition.Seen{
-		LogEnd: got.LogEnd, HighWatermark: in.HighWatermark, Unsettled: got.Unsettled,
+		LogEnd: got.LogEnd, LogStart: in.LogStartOffset, HighWatermark: in.HighWatermark, Unsettled: got.Unsettled,
 	}})
 	if err != nil {
 		f.broker.noticed(leader.Name(), err)
@@ -145,6 +145,9 @@ func (f *followerFetch) partition(leader *partition.Leader, t *metadata.Topic, i
 	if got.Settled {
 		ktag.SetSettled(&out.UnknownTags)
 		f.urgent = true
+	}
+	if in.FetchOffset == got.LogEnd && in.LogStartOffset >= 0 && in.LogStartOffset < got.LogStart {
+		f.urgent = true // nothing else may bring it the log start for long
 	}
 	out.RecordBatches = got.Records
 	if f.size > 0 && len(got.Records) > most {

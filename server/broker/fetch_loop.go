@@ -377,6 +377,7 @@ func (l *fetchLoop) take(resp *kmsg.FetchResponse) error {
 		f.RequestSync()
 	}
 	clear(l.written)
+	l.saveStarts(now)
 	l.flowing = bytes >= flowingBytes
 	l.first += last + 1
 	if len(l.feeds) > 0 {
@@ -386,6 +387,22 @@ func (l *fetchLoop) take(resp *kmsg.FetchResponse) error {
 		return errors.New("the answer lacks partitions of the request")
 	}
 	return nil
+}
+
+// saveStarts saves the log starts that the answer has raised, all at once. The next fetch tells the leader what is
+// saved.
+func (l *fetchLoop) saveStarts(now time.Time) {
+	unsaved := func(a asking) bool { return a.feed.follower.StartUnsaved() }
+	if !slices.ContainsFunc(l.asked, unsaved) {
+		return
+	}
+	if err := l.broker.cfg.Store.SaveLogStarts(); err != nil {
+		for i := range l.asked {
+			if unsaved(l.asked[i]) {
+				l.fault(l.asked[i].feed, now, err)
+			}
+		}
+	}
 }
 
 // takePart gives one partition its part of the answer.

@@ -15,7 +15,7 @@ type FollowerFetch struct {
 	Offset           int64 // its log end offset
 	LeaderEpoch      int32 // in which it follows, or -1: not checked
 	LastFetchedEpoch int32 // of its last batch, or -1: not compared
-	LogStart         int64 // its log start offset
+	LogStart         int64 // its log start offset, as it has saved it
 	// HighWatermark is the one the follower knows, or math.MaxInt64 when a newer one alone is no news to it.
 	HighWatermark int64
 	Unsettled     bool               // it wants to hear that the epoch is settled
@@ -164,6 +164,7 @@ func (l *Leader) Awaited() bool {
 // Seen is what is no news to a follower's fetch.
 type Seen struct {
 	LogEnd        int64
+	LogStart      int64 // the one the follower has saved
 	HighWatermark int64 // the one the follower knows
 	Unsettled     bool  // the epoch is not settled, and it wants to hear when it is
 }
@@ -181,7 +182,8 @@ func (l *Leader) WatchAppends(w *Waiter, seen Seen) error {
 		return l.gone
 	case l.ended():
 		return ErrNotLeader
-	case l.hw.Load() > seen.HighWatermark, seen.Unsettled && l.settledLocked():
+	case l.hw.Load() > seen.HighWatermark, seen.Unsettled && l.settledLocked(),
+		l.deletions.head != nil && seen.LogStart < l.log.StartOffset():
 		w.wake()
 		return nil
 	}

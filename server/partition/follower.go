@@ -25,7 +25,7 @@ type FetchPosition struct {
 	Offset           int64
 	LastFetchedEpoch int32 // -1: its log is empty
 	LeaderEpoch      int32
-	LogStart         int64
+	LogStart         int64 // as it is saved: what the leader hears of it outlives a crash
 	HighWatermark    int64 // its own
 	HasReaders       bool  // somebody waits here for a newer high watermark, which is news by itself
 	Unsettled        bool  // somebody waits to hear that the log is settled

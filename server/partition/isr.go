@@ -59,6 +59,7 @@ func (l *Leader) noteFetchLocked(r *FollowerFetch, at fetchedAt, due []*Waiter) 
 	}
 	s.fetch(r, at.leaderEnd, at.now)
 	l.seenLocked(func(id int32) bool { return id == r.Replica })
+	l.deletedLocked()
 	due = l.advanceLocked(due)
 	return due, l.wantsLocked(s, at.now), nil
 }
@@ -73,10 +74,10 @@ func (l *Leader) wantsLocked(s *remote, now time.Time) bool {
 }
 
 // fitLocked says whether a replica may be proposed to be in sync: it has all that is committed and all that was
-// there when the epoch began, and it is the run of the broker that the metadata knows.
+// there when the epoch began, nothing that is deleted, and it is the run of the broker that the metadata knows.
 func (l *Leader) fitLocked(s *remote, now time.Time) bool {
 	role := l.role.Load()
-	return s.logEnd >= l.hw.Load() && s.logEnd >= role.epochStart && s.logEnd >= 0 &&
+	return s.logEnd >= l.hw.Load() && s.logEnd >= role.epochStart && s.logEnd >= 0 && l.startSavedLocked(s) &&
 		!role.Recovering && !role.inSync(s.id) && !now.Before(l.change.notBefore) && l.store.active(s.id, s.epoch)
 }
 
@@ -240,6 +241,7 @@ func (l *Leader) proposedLocked(p IsrProposal, code int16, state *Role) (wants b
 		l.change = isrChange{}
 	case kerr.IneligibleReplica.Code, kerr.OperationNotAttempted.Code:
 		l.change = isrChange{notBefore: now.Add(refusedPause)}
+		l.deletedLocked()
 		return false
 	case kerr.FencedLeaderEpoch.Code, kerr.InvalidRequest.Code, kerr.InvalidUpdateVersion.Code,
 		kerr.UnknownTopicID.Code, kerr.UnknownTopicOrPartition.Code, kerr.NewLeaderElected.Code:
@@ -248,6 +250,7 @@ func (l *Leader) proposedLocked(p IsrProposal, code int16, state *Role) (wants b
 		l.change.unheard, l.change.told = true, true
 		return true
 	}
+	l.deletedLocked()
 	l.change.told = len(l.wantedLocked(now)) > 0
 	return l.change.told
 }

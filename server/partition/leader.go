@@ -22,6 +22,8 @@ type Leader struct {
 	watchers waitList  // followers' fetches that wait for the log to grow
 	remotes  []remote  // the other replicas that are assigned
 	change   isrChange // of the in-sync replicas, as far as the controller has not answered
+	// deletions are the requests that wait until the log start is saved elsewhere.
+	deletions waitList
 	// unseen are the replicas that could lead next but have not fetched in this epoch: their logs may hold what
 	// this one does not.
 	unseen []int32
@@ -59,6 +61,7 @@ func (l *Leader) begin(role Role) {
 		l.hidden = append(l.hidden, extent{next: end, bytes: unknownBytes})
 	}
 	l.watchers.wakeAll() // what they wait for is fenced now
+	l.deletions.wakeAll()
 }
 
 // end ends the role: calls are refused from here on, and who waits finds out. The slot is held.
@@ -77,6 +80,7 @@ func (l *Leader) end() {
 		}
 	}
 	l.watchers.wakeAll()
+	l.deletions.wakeAll()
 }
 
 // settledLocked says whether the log of every replica that could be the next leader is known to agree with this one.
@@ -126,6 +130,7 @@ func (l *Leader) adoptLocked(role Role) {
 			s.epoch = epoch
 		}
 	}
+	defer l.deletedLocked()
 	if slices.Equal(role.Replicas, old.Replicas) {
 		return
 	}

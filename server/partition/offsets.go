@@ -100,25 +100,3 @@ func (l *Leader) EpochEnd(epoch, leaderEpoch int32) (int32, int64, error) {
 	}
 	return found, end, nil
 }
-
-// DeleteRecords makes the log start at offset, or at the high watermark when offset is -1, and
-// answers where it starts now. It never moves back.
-func (l *Leader) DeleteRecords(offset int64) (lowWatermark int64, err error) {
-	if !l.settings.Load().log.DeleteRetained {
-		return none, ErrPolicy
-	}
-	if err := l.checkEpoch(none); err != nil {
-		return none, err
-	}
-	bounds := l.Bounds()
-	if offset == none {
-		offset = bounds.HighWatermark
-	}
-	if offset < 0 || offset > bounds.HighWatermark {
-		return none, outOfRange(offset, bounds)
-	}
-	if err := l.log.SetStart(offset); err != nil {
-		return none, err
-	}
-	return l.log.StartOffset(), nil
-}

@@ -290,6 +290,7 @@ func (c *local) fail(why error) {
 	c.orphans.wakeAll()
 	if l := c.leader.Load(); l != nil {
 		l.watchers.wakeAll()
+		l.deletions.wakeAll()
 	}
 }
 

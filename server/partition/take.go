@@ -36,7 +36,7 @@ func (f *Follower) Position() (FetchPosition, error) {
 	}
 	return FetchPosition{
 		Offset: f.log.EndOffset(), LastFetchedEpoch: epoch, LeaderEpoch: role.LeaderEpoch,
-		LogStart: f.log.StartOffset(), HighWatermark: f.hw.Load(), HasReaders: readers,
+		LogStart: f.log.SavedStart(), HighWatermark: f.hw.Load(), HasReaders: readers,
 		Unsettled: unsettled, turn: turn,
 	}, nil
 }

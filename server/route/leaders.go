@@ -50,8 +50,11 @@ func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) 
 
 // limitOf is how long a request may be tried.
 func limitOf(req kmsg.Request) time.Duration {
-	if p, ok := req.(*kmsg.ProduceRequest); ok {
-		return max(time.Duration(p.TimeoutMillis)*time.Millisecond, 0)
+	switch r := req.(type) {
+	case *kmsg.ProduceRequest:
+		return max(time.Duration(r.TimeoutMillis)*time.Millisecond, 0)
+	case *kmsg.DeleteRecordsRequest:
+		return max(time.Duration(r.TimeoutMillis)*time.Millisecond, 0)
 	}
 	return budget
 }
@@ -124,6 +127,10 @@ func deleteRecords() way {
 			part := *r.(*kmsg.DeleteRecordsRequest)
 			part.Topics = topics
 			return &part
+		},
+		limit: func(r kmsg.Request, left time.Duration) {
+			part := r.(*kmsg.DeleteRecordsRequest)
+			part.TimeoutMillis = min(part.TimeoutMillis, int32(left.Milliseconds()))
 		},
 		answers: func(r kmsg.Response) *[]kmsg.DeleteRecordsResponseTopic {
 			return &r.(*kmsg.DeleteRecordsResponse).Topics

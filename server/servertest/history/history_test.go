@@ -176,6 +176,13 @@ func wrongLogs() map[string]bad {
 			s.read("r", 0, "1", "2")
 			s.read("r", 1, "2")
 		}},
+		"what was deleted is there": {"D11", func(s *script) {
+			s.send(history.OK, "a", 0, "1", "2", "3")
+			s.add(&history.Op{Kind: history.Trim, Outcome: history.OK, Base: 2})
+			s.add(&history.Op{Kind: history.Trim, Outcome: history.OK, Base: 1})
+			s.read("r", 1, "2") // of who does not know that it was replaced
+			s.final("f", "1", "2", "3")
+		}},
 		"a log shrinks": {"H2", func(s *script) {
 			s.send(history.OK, "a", 0, "1")
 			s.read("r", 0, "1")

@@ -143,15 +143,12 @@ func (s *sim) roundTrips() {
 	}
 }
 
-// lastTrims deletes the first records of what may lose them, where no leader changes any more.
+// lastTrims deletes the first records of what may lose them.
 func (s *sim) lastTrims() {
-	if s.plan.damage || s.plan.broker["auto.leader.rebalance.enable"] == "true" {
-		return
-	}
 	for _, t := range s.topics {
 		for number := range t.partitions {
 			if t.trimmed {
-				o := &history.Op{Partition: history.Partition{Topic: t.name, Number: int32(number)}, Final: true}
+				o := &history.Op{Partition: history.Partition{Topic: t.name, Number: int32(number)}}
 				s.deleteBelow(context.Background(), s.nodes[number%len(s.nodes)], o, s.committed(o.Partition)/2)
 			}
 		}

@@ -102,6 +102,7 @@ func (s *sim) deleteBelow(ctx context.Context, m *machine, o *history.Op, before
 		if o.Base < before {
 			s.violate("D11", "%s: asked to delete below %d, the log begins at %d", o, before, o.Base)
 		}
+		s.deleted(o.Partition, o.Base)
 	}
 	o.Return = s.h.Now()
 	s.h.Add(o)

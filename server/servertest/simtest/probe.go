@@ -3,12 +3,14 @@ package simtest
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
 	"sync"
 	"time"
 
 	"millrace/server"
 	"millrace/server/metadata"
 	"millrace/server/partition"
+	"millrace/server/servertest/history"
 )
 
 // prober looks into the nodes every few moments and holds what it sees to the invariants that are about one moment, or
@@ -79,14 +81,62 @@ type seen struct {
 	by    map[partition.Name]partition.Probe
 }
 
+// deletion is the furthest that the records of a partition were said to be deleted, and the newest state of the
+// partition that any node knew then.
+type deletion struct {
+	to                          int64
+	leaderEpoch, partitionEpoch int32
+}
+
+// deleted takes note of an answer.
+func (s *sim) deleted(of history.Partition, to int64) {
+	d := deletion{to: to}
+	newest := func(leaderEpoch, partitionEpoch int32) {
+		d.leaderEpoch, d.partitionEpoch = max(d.leaderEpoch, leaderEpoch), max(d.partitionEpoch, partitionEpoch)
+	}
+	for _, n := range s.probe.everybody() {
+		if t := n.probe.Image.Topic(of.Topic); t != nil && int(of.Number) < len(t.Partitions) {
+			newest(t.Partitions[of.Number].LeaderEpoch, t.Partitions[of.Number].PartitionEpoch)
+		}
+		for _, r := range n.probe.Replicas {
+			if r.Name.Topic == of.Topic && r.Name.Partition == of.Number {
+				newest(r.Role.LeaderEpoch, r.Role.PartitionEpoch)
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.to > s.deletions[of].to {
+		s.deletions[of] = d
+	}
+}
+
+// gone holds replicas to deletions that were answered before they were looked at: none that is in sync, unless it knows
+// of less than was known then, begins below (D11).
+func (p *prober) gone(n *seen, deletions map[history.Partition]deletion) {
+	for _, r := range n.probe.Replicas {
+		d, ok := deletions[history.Partition{Topic: r.Name.Topic, Number: r.Name.Partition}]
+		old := r.Role.LeaderEpoch < d.leaderEpoch || r.Role.PartitionEpoch < d.partitionEpoch
+		if !ok || old || !contains(r.Role.ISR, n.m.id) || r.LogStart >= d.to || p.unclean(n, r) {
+			continue
+		}
+		p.s.violate("D11", "%s, in sync in epoch %d, has %s from %d on, which was deleted up to %d",
+			n.m.name, r.Role.LeaderEpoch, r.Name, r.LogStart, d.to)
+	}
+}
+
 // look looks at all nodes twice: what the first look says of one replica must hold for the others in the second.
 func (p *prober) look(images bool) {
+	p.s.mu.Lock()
+	deletions := maps.Clone(p.s.deletions)
+	p.s.mu.Unlock()
 	first, second := p.everybody(), p.everybody()
 	for _, n := range first {
 		if images {
 			p.image(n)
 		}
 		p.forget(n)
+		p.gone(n, deletions)
 		for _, r := range n.probe.Replicas {
 			p.replica(n, r)
 			for _, o := range second {

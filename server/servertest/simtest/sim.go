@@ -85,11 +85,12 @@ type sim struct {
 	heal    context.CancelFunc
 
 	mu        sync.Mutex
-	topics    []*topic             // guarded by mu
-	exempted  []string             // guarded by mu; topics whose life is not certain
-	wrong     []*history.Violation // guarded by mu; what was seen on the way
-	faults    []string             // guarded by mu
-	begun     map[string]int       // of the driver
+	topics    []*topic                       // guarded by mu
+	exempted  []string                       // guarded by mu; topics whose life is not certain
+	wrong     []*history.Violation           // guarded by mu; what was seen on the way
+	deletions map[history.Partition]deletion // guarded by mu; those that were answered
+	faults    []string                       // guarded by mu
+	begun     map[string]int                 // of the driver
 	probe     *prober
 	clusterID string
 	topicIDs  map[string]metadata.UUID    // at the end
@@ -119,6 +120,7 @@ func newSim(t testing.TB, o Options) *sim {
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
 		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
 		begun: map[string]int{}, reached: map[history.Partition]int64{},
+		deletions: map[history.Partition]deletion{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.healing, s.heal = context.WithCancel(context.Background())
