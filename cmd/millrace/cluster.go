@@ -23,7 +23,7 @@ docs/cluster.md tells how to start three nodes, add and remove one, and what to 
 		Example: `  millrace cluster status
   millrace cluster health --require ok --wait 1m
   millrace cluster add 4=http://h4:8082
-  millrace cluster drain 3 --throttle 50MB --wait`,
+  millrace cluster drain 3 --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -366,17 +366,16 @@ vote. Keep the number of voters at 3 or 5.`,
 			if err := r.do(cmd.Context(), jsonCall(http.MethodPost, "/v1/cluster/members", body), &raw); err != nil {
 				return err
 			}
-			if voter {
-				promote := fmt.Sprintf("/v1/cluster/members/%d/promote", id)
-				if err := r.do(cmd.Context(), call{method: http.MethodPost, path: promote}, nil); err != nil {
-					return err
-				}
-			}
 			if asJSON {
-				return c.raw(raw, nil)
+				err = c.raw(raw, nil)
+			} else {
+				_, err = fmt.Fprintf(c.out, "added member %d at %s\n", id, base)
 			}
-			fmt.Fprintf(c.out, "added member %d at %s\n", id, base)
-			return nil
+			if err != nil || !voter {
+				return err
+			}
+			promote := fmt.Sprintf("/v1/cluster/members/%d/promote", id)
+			return r.do(cmd.Context(), call{method: http.MethodPost, path: promote}, nil)
 		},
 	}
 	cmd.Flags().BoolVar(&voter, "voter", false, "let the node vote")
@@ -423,7 +422,7 @@ func (c *cli) newMember(m memberCommand) *cobra.Command {
 
 func newClusterRemove(c *cli) *cobra.Command {
 	return c.newMember(memberCommand{
-		name: "remove", short: "Remove a node from the metadata quorum", example: "4",
+		name: "remove", short: "Remove a node from the metadata quorum", example: "3",
 		long: `Remove a node from the metadata quorum: it no longer votes and no longer learns what changes.
 
 To take a node away for good: drain it, stop it, decommission it, and remove it.`,
@@ -433,7 +432,7 @@ To take a node away for good: drain it, stop it, decommission it, and remove it.
 
 func newClusterPromote(c *cli) *cobra.Command {
 	return c.newMember(memberCommand{
-		name: "promote", short: "Let a member vote", example: "4",
+		name: "promote", short: "Let a member vote", example: "3",
 		long: `Let a member vote. Its node must be up. Keep the number of voters odd: four survive the loss of no more voters
 than three.`,
 		method: http.MethodPost, path: "/v1/cluster/members/", what: "/promote", done: "member %s votes",
@@ -442,7 +441,7 @@ than three.`,
 
 func newClusterDemote(c *cli) *cobra.Command {
 	return c.newMember(memberCommand{
-		name: "demote", short: "Take a member's vote", example: "4",
+		name: "demote", short: "Take a member's vote", example: "3",
 		long:   "Take a member's vote. Its node goes on to serve.",
 		method: http.MethodPost, path: "/v1/cluster/members/", what: "/demote", done: "member %s does not vote any more",
 	})

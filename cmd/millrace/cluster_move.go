@@ -221,8 +221,8 @@ func newClusterReassign(c *cli) *cobra.Command {
 		Short: "Change the brokers that hold a partition",
 		Long: `Change the brokers that hold a partition. The first is the preferred leader. New replicas are filled first;
 those left out go once all new ones are in sync. A longer or shorter list changes the replication factor.`,
-		Example: `  millrace cluster reassign orders 0 1,2,4
-  millrace cluster reassign orders 0 1,2,4 --throttle 50MB --wait`,
+		Example: `  millrace cluster reassign orders 0 2,3,1
+  millrace cluster reassign orders 0 2,3,1 --throttle 50MB --wait`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			partition, err := strconv.ParseInt(args[1], 10, 32)
