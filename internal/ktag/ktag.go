@@ -41,6 +41,8 @@ const (
 	tagReplicaLogStart
 	tagUnsettled
 	tagSettled
+	tagClientID
+	tagClientHost
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset
