@@ -184,6 +184,72 @@ func TestEveryAmountOfRoom(t *testing.T) {
 	}
 }
 
+// A log that is to begin anew on a disk with any amount of room does so or stays as it is, and does it when there is
+// room.
+func TestBeginningAnewOnADiskThatFills(t *testing.T) {
+	begin := map[string]func(l *storage.Log) error{
+		"above":    func(l *storage.Log) error { return l.TruncateFullyAndStartAt(128) },
+		"below":    func(l *storage.Log) error { return l.TruncateFullyAndStartAt(3) },
+		"at start": func(l *storage.Log) error { return l.TruncateTo(5) },
+	}
+	for name, begin := range begin {
+		t.Run(name, func(t *testing.T) {
+			refused, room := 0, 0
+			for ; ; room++ {
+				disk := newDisk()
+				d, l := newLog(t, disk, smallConfig())
+				appendBatches(t, l, 30)
+				require.NoError(t, l.AssignEpoch(7, 30))
+				appendBatches7(t, l, 3)
+				require.NoError(t, d.Checkpoint())
+				require.NoError(t, l.SetStart(5))
+				want := readAll(t, l)
+				disk.SetQuota(disk.Used() + int64(room) - 1)
+				if room == 0 {
+					disk.SetQuota(1)
+				}
+				err := begin(l)
+				disk.SetQuota(0)
+				if err == nil {
+					require.Equal(t, l.StartOffset(), l.EndOffset())
+					require.NoError(t, d.Close())
+					break
+				}
+				refused++
+				require.ErrorIs(t, err, storage.ErrDiskFull)
+				require.NoError(t, l.Offline())
+				require.Equal(t, []int64{5, 33, 5}, []int64{l.StartOffset(), l.EndOffset(), l.HighWatermark()})
+				require.Equal(t, want, readAll(t, l))
+				epoch, end, ok, err := l.EndOffsetForEpoch(1)
+				require.NoError(t, err)
+				require.Equal(t, []any{int32(1), int64(30), true}, []any{epoch, end, ok})
+				appendBatches7(t, l, 1)
+				require.NoError(t, l.Sync(context.Background()))
+				if room%2 == 0 {
+					require.NoError(t, d.Checkpoint())
+				}
+				disk = disk.Crash(storagetest.LoseAll, rand.New(rand.NewPCG(1, 1)))
+				_ = d.Close()
+				_, l = reopen(t, disk, smallConfig())
+				require.Equal(t, []int64{5, 34}, []int64{l.StartOffset(), l.EndOffset()})
+				latest, err := l.LatestEpoch()
+				require.NoError(t, err)
+				require.Equal(t, int32(7), latest)
+				require.NoError(t, begin(l))
+				require.Equal(t, l.StartOffset(), l.EndOffset())
+			}
+			require.Greater(t, refused, 4, "there was room at once")
+		})
+	}
+}
+
+func appendBatches7(t *testing.T, l *storage.Log, count int) {
+	for range count {
+		_, err := l.Append(makeBatch(l.EndOffset(), 7, 1000, 1, 50))
+		require.NoError(t, err)
+	}
+}
+
 // A close that finds no room says so, and leaves the log to be recovered.
 func TestCloseOnADiskThatIsFull(t *testing.T) {
 	disk := newDisk()

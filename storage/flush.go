@@ -330,7 +330,7 @@ func (d *Dir) writeLogStarts() error {
 		if e.log == nil {
 			return e.start
 		}
-		s := savedStart{e.log, e.log.start.Load()}
+		s := savedStart{e.log, e.log.startToSave()}
 		saved = append(saved, s)
 		return s.start
 	})

@@ -46,8 +46,9 @@ type Log struct {
 	// point is the recovery point: below it data and indexes are durable. The checkpoint on disk may
 	// say less, but never more.
 	point   atomic.Int64
-	changed atomic.Bool // since the last checkpoint
-	touched atomic.Bool // since its files were as a clean stop leaves them
+	next    atomic.Int64 // log start offset to be, while the log begins anew; else none
+	changed atomic.Bool  // since the last checkpoint
+	touched atomic.Bool  // since its files were as a clean stop leaves them
 
 	truncations atomic.Uint64 // odd while a truncation runs; readers compare it
 	closed      atomic.Bool
@@ -84,8 +85,12 @@ func newLog(d *Dir, n PartitionName, c Config) *Log {
 	l := &Log{dir: d, path: n.String(), name: n, lock: newIOLock(), syncing: newIOLock()}
 	c = c.normal()
 	l.config.Store(&c)
+	l.next.Store(noOffset)
 	return l
 }
+
+// noOffset is no offset.
+const noOffset = -1
 
 // Name is the name under which the log was opened, with the topic id found on disk.
 func (l *Log) Name() PartitionName { return l.name }

@@ -44,6 +44,7 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart, snapshots []i
 			return nil, err
 		}
 		list, r.tails = nil, nil
+		l.epochs.truncateEnd(0)
 	}
 	r.kept = list
 	if len(list) == 0 {

@@ -2,6 +2,9 @@ package storage
 
 import (
 	"errors"
+
+	"millrace/internal/invariant"
+	"millrace/record"
 )
 
 // TruncateTo removes all batches with offsets at or above offset, also the one it falls into. At or
@@ -97,8 +100,10 @@ func (l *Log) lowerPointLocked(cut int64) error {
 	err := l.dir.writeRecoveryPoints()
 	if err != nil {
 		l.point.Store(point) // the next attempt writes it again
+		return asDiskFull(err)
 	}
-	return err
+	l.markChanged()
+	return nil
 }
 
 // cutSegmentLocked cuts a segment's files and gives the segment that takes its place, with the
@@ -124,7 +129,8 @@ func (l *Log) cutSegmentLocked(old *segment, pos, cut int64) (*segment, int64, e
 	return s, r.end, nil
 }
 
-// TruncateFullyAndStartAt empties the log and makes it start, and go on, at offset.
+// TruncateFullyAndStartAt empties the log and makes it start, and go on, at offset. After ErrDiskFull the log is as it
+// was.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -135,8 +141,8 @@ func (l *Log) TruncateFullyAndStartAt(offset int64) error {
 	return l.restartLocked(list, offset)
 }
 
-// restartLocked empties the log. When a crash interrupts it, the log's end lies below its start on
-// disk, and recovery completes it.
+// restartLocked empties the log. All that takes room comes first; nobody sees the new bounds before the rest is done.
+// When a crash interrupts it, the log's end lies below its start on disk, and recovery completes it.
 func (l *Log) restartLocked(list segmentList, offset int64) error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -145,50 +151,135 @@ func (l *Log) restartLocked(list segmentList, offset int64) error {
 	if err := l.syncFolderLocked(); err != nil {
 		return err
 	}
-	if err := l.lowerPointLocked(0); err != nil {
+	l.next.Store(offset)
+	defer l.next.Store(noOffset)
+	if err := l.prepareRestartLocked(offset); err != nil {
 		return err
-	}
-	l.start.Store(offset)
-	if err := l.dir.writeLogStarts(); err != nil {
-		return l.fail(err)
 	}
 	for j := len(list) - 1; j >= 0; j-- {
 		if err := l.setAsideLocked(list[j]); err != nil {
 			return l.fail(err)
 		}
 	}
-	s := newEmptySegment(l, offset)
-	l.end.Store(offset)
-	l.hw.Store(offset)
-	l.epochs.clear()
-	if err := l.dropSnapshotsAfterLocked(-1); err != nil {
+	if err := l.dropSnapshotsAfterLocked(noOffset); err != nil {
 		return err
 	}
+	s := newEmptySegment(l, offset)
 	f, err := s.pinLocked(OpenCreate | OpenTruncate)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = f.Sync()
+	case isPassing(err): // the first append makes the file
+		err = nil
 	}
-	if err := errors.Join(err, l.saveEpochsLocked(), l.dir.fs.SyncDir(l.path)); err != nil {
+	if err := errors.Join(err, l.dir.fs.SyncDir(l.path)); err != nil {
 		return l.fail(err)
 	}
-	kept := segmentList{s}
-	l.setListLocked(kept)
-	l.forgetUnsyncedLocked(kept)
-	l.synced.Store(offset)
-	l.point.Store(offset)
-	l.markChanged()
+	l.restartedLocked(s)
 	return nil
 }
 
-// saveEpochsLocked writes the epoch file, whatever it holds.
-func (l *Log) saveEpochsLocked() error {
-	entries, differs := l.epochs.unsaved(l.end.Load())
-	if !differs {
-		return nil
-	}
-	if err := writeFile(l.dir.fs, l.path+"/"+epochFile, encodeEpochs(entries)); err != nil {
+// BeginWithin makes an empty log begin with a batch in whose midst it starts, and keeps its start. After ErrDiskFull
+// the log is as it was. b is not kept.
+func (l *Log) BeginWithin(b record.Batch) error {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	list, err := l.listLocked()
+	if err != nil {
 		return err
 	}
-	l.epochs.stored(entries)
+	start, end := l.start.Load(), l.end.Load()
+	invariant.Check(start == end && b.BaseOffset() < start && b.NextOffset() > start && len(b) == b.Length(),
+		"%s: beginning with offsets %d to %d at log start %d and end %d", l.path, b.BaseOffset(), b.LastOffset(), start, end)
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.truncations.Add(1)
+	defer l.truncations.Add(1)
+	if err := l.lowerPointLocked(b.BaseOffset()); err != nil {
+		return err
+	}
+	// What a crash leaves of it is whole, and reaches beyond the log start, or goes with the rest.
+	s := newEmptySegment(l, b.BaseOffset())
+	if _, err := l.putLocked(s, b, File.WriteAt); err != nil {
+		s.closeFilesLocked()
+		if gone := s.removeFiles(); gone != nil {
+			return l.fail(errors.Join(err, gone))
+		}
+		return err
+	}
+	for j := len(list) - 1; j >= 0; j-- {
+		if err := l.setAsideLocked(list[j]); err != nil {
+			return l.fail(err)
+		}
+	}
+	l.begunLocked(s, b)
+	l.afterAppend(l.config.Load())
 	return nil
+}
+
+// begunLocked shows the log that begins within a batch.
+func (l *Log) begunLocked(s *segment, b record.Batch) {
+	kept := segmentList{s}
+	l.setListLocked(kept)
+	l.forgetUnsyncedLocked(kept)
+	l.epochs.clear()
+	l.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
+	l.epochs.truncateStart(l.start.Load())
+	l.mu.Lock()
+	s.observe(b)
+	l.shownLocked(s, int64(len(b)), b.NextOffset())
+	l.mu.Unlock()
+	s.indexLocked(b, 0, l.config.Load().IndexInterval)
+	l.dir.appended(1, len(b))
+}
+
+// prepareRestartLocked writes what says that the log begins anew. After ErrDiskFull nothing has changed that a crash
+// would bring to light: epochs are found again in the batches past the recovery point.
+func (l *Log) prepareRestartLocked(offset int64) error {
+	if err := l.lowerPointLocked(0); err != nil {
+		return err
+	}
+	if err := l.dropEpochFileLocked(); err != nil {
+		return l.writeFailed(err)
+	}
+	err := l.dir.writeLogStarts()
+	if err != nil && l.saved.Load() != offset { // else a checkpoint has written it meanwhile
+		return l.writeFailed(err)
+	}
+	return nil
+}
+
+// dropEpochFileLocked makes the epoch file hold nothing, whatever it is known to hold: after a recovery that is nothing,
+// so that it is written anew. The epochs in memory stay, for the next checkpoint.
+func (l *Log) dropEpochFileLocked() error {
+	err := writeFile(l.dir.fs, l.path+"/"+epochFile, encodeEpochs(nil))
+	if err == nil {
+		l.epochs.stored(nil)
+	}
+	return err
+}
+
+// restartedLocked shows the log that begins anew with an empty segment.
+func (l *Log) restartedLocked(s *segment) {
+	kept := segmentList{s}
+	l.setListLocked(kept)
+	l.epochs.clear()
+	if s.base < l.start.Load() {
+		l.start.Store(s.base)
+	}
+	l.end.Store(s.base)
+	l.hw.Store(s.base)
+	l.start.Store(s.base)
+	l.synced.Store(s.base)
+	l.forgetUnsyncedLocked(kept)
+	l.point.Store(s.base)
+	l.markChanged()
+}
+
+// startToSave is the log start offset for the checkpoint.
+func (l *Log) startToSave() int64 {
+	if next := l.next.Load(); next != noOffset {
+		return next
+	}
+	return l.start.Load()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/server/metadata"
+	"millrace/server/partition"
 	"millrace/storage"
 	"millrace/storage/storagetest"
 )
@@ -82,6 +83,50 @@ func crashFollower(t *testing.T, settings metadata.TopicSettings, k int, mode st
 		compareReplicas(t, c.node(2), three)
 	})
 	return stopped
+}
+
+// A follower whose log is to begin anew on a disk without room keeps what it has, and its offsets stay in order.
+func TestFollowerBeginsAnewOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, topicSettings(t), 2)
+		defer c.close()
+		for _, n := range c.nodes {
+			n.start()
+		}
+		c.meta.ISR = []int32{1}
+		c.elect(1)
+		for _, n := range c.nodes {
+			n.told(c.meta)
+		}
+		leader, follower := c.node(1), c.node(2)
+		follower.active = false // or the leader would wait for it
+		write := func() {
+			for range 5 {
+				_, err := leader.append(batch(1, 0, int32(leader.replica.Bounds().LogEnd), time.Now(), "v"), false)
+				require.NoError(t, err)
+			}
+		}
+		write()
+		fetchUntilCrash(follower)
+		had := follower.replica.Probe()
+		require.Equal(t, int64(5), had.LogEnd)
+		write()
+		_, err := leader.replica.Leader().DeleteRecords(8)
+		require.NoError(t, err)
+		for room := int64(1); ; room++ {
+			follower.disk.SetQuota(follower.disk.Used() + room)
+			outcome, err := follower.fetch()
+			require.Equal(t, partition.OutOfRange, outcome)
+			if err == nil {
+				break
+			}
+			require.ErrorIs(t, err, storage.ErrDiskFull)
+			require.Equal(t, had, follower.replica.Probe())
+		}
+		follower.disk.SetQuota(0)
+		fetchUntilCrash(follower)
+		compareReplicas(t, leader, follower)
+	})
 }
 
 // fetchUntilCrash lets a follower catch up, as far as its disk lets it.

@@ -123,7 +123,9 @@ func (f *Follower) refused(pos FetchPosition, code int16) Outcome {
 func (f *Follower) appendFetched(pos FetchPosition, records []byte) (Outcome, error) {
 	batches, sequenced, err := ofEpoch(records, pos.LeaderEpoch)
 	if err == nil && len(batches) > 0 && record.Batch(batches).BaseOffset() < pos.Offset {
-		err = f.beginWithin(record.Batch(batches), pos.Offset)
+		first := record.Batch(batches)[:record.Batch(batches).Length()]
+		err = f.beginWithin(first, pos.Offset)
+		batches = batches[len(first):]
 	}
 	if err == nil && sequenced {
 		if err = f.loadProducers(); err != nil {
@@ -166,17 +168,21 @@ func ofEpoch(records []byte, epoch int32) (batches []byte, sequenced bool, err e
 	return records[:len(records)-len(rest)], sequenced, nil
 }
 
-// beginWithin makes an empty log begin at a batch into whose midst it was to begin: the leader's log starts
-// there. The slot is held.
+// beginWithin makes an empty log begin with a batch in whose midst it starts, as the leader's does. The slot is held.
 func (f *Follower) beginWithin(first record.Batch, end int64) error {
 	base := first.BaseOffset()
 	if f.log.StartOffset() < end || base < 0 || first.NextOffset() <= end {
 		return fmt.Errorf("%w: offset %d at log end %d", record.ErrCorrupt, base, end)
 	}
-	if err := first[:first.Length()].Verify(); err != nil {
+	if err := first.Verify(); err != nil {
 		return err
 	}
-	return f.restartAt(base)
+	if err := f.log.BeginWithin(first); err != nil {
+		return err
+	}
+	f.forgetProducers()
+	f.replayTo = f.log.EndOffset()
+	return nil
 }
 
 // write appends batches and takes up their producers. The slot is held.

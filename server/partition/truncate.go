@@ -45,20 +45,31 @@ func (f *Follower) truncateTo(offset int64) error {
 	return err
 }
 
-// restartAt empties the log and makes it begin, and the high watermark be, at offset. The slot is held.
+// restartAt empties the log and makes it begin, and the high watermark be, at offset. After an error that passes
+// everything is as it was. The slot is held.
 func (f *Follower) restartAt(offset int64) error {
-	f.forgetProducers()
-	f.lower(offset)
-	if err := f.log.TruncateFullyAndStartAt(offset); err != nil {
+	was := f.hw.Load()
+	f.lower(max(offset, f.log.StartOffset())) // not below the log, as long as that is as it is
+	err := f.log.TruncateFullyAndStartAt(offset)
+	if Passes(err) {
+		f.setWatermark(was)
+	}
+	if err != nil {
 		return err
 	}
+	f.forgetProducers()
 	f.replayTo = offset
+	f.setWatermark(offset)
+	return nil
+}
+
+// setWatermark makes the high watermark be at offset. The slot is held.
+func (f *Follower) setWatermark(offset int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hw.Store(offset)
 	f.log.SetHighWatermark(offset)
 	f.decideLocked(false)
-	return nil
 }
 
 // forgetProducers makes the state be read anew from what will be left of the log. The slot is held.
