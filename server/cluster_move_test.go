@@ -21,16 +21,20 @@ func (l *lab) move(names map[int32]string) {
 }
 
 // A cluster of which all nodes have got other addresses while none ran finds itself by --voters, also where an address
-// has become another node's.
+// has become another node's or is one that takes connections and says nothing.
 func TestClusterMoves(t *testing.T) {
-	for what, names := range map[string]map[int32]string{
-		"elsewhere": {1: "m1", 2: "m2", 3: "m3"},
-		"in turn":   {1: "n2", 2: "n3", 3: "n1"},
-	} {
+	elsewhere, inTurn := map[int32]string{1: "m1", 2: "m2", 3: "m3"}, map[int32]string{1: "n2", 2: "n3", 3: "n1"}
+	for what, names := range map[string]map[int32]string{"elsewhere": elsewhere, "silence": elsewhere, "in turn": inTurn} {
 		t.Run(what, func(t *testing.T) {
 			running(t, func(l *lab) {
 				l.fill(1, "t", 0, 10)
 				l.stop(1, 2, 3)
+				if what == "silence" {
+					for _, b := range l.boxes {
+						_, err := l.net.Boot(b.name).Listen(8082)
+						require.NoError(t, err)
+					}
+				}
 				l.move(names)
 				l.start(1, 2, 3)
 				l.ready(1, 2, 3)
