@@ -2,13 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 )
-
-// errNoDisk ends a node of several whose metadata log is offline.
-var errNoDisk = errors.New("the disk fails the metadata log")
 
 // watchMetadataLog ends the node when its metadata log goes offline: from then on it hears of no change, so it would
 // lead by old metadata what others lead by now. First it hands over what it leads. A node that is a cluster by itself
@@ -41,8 +37,8 @@ func (n *Node) watchMetadataLog() {
 	if n.life.Err() != nil {
 		return // it stops anyway
 	}
-	n.fatal(fmt.Errorf("%w in %s: %w: see that the disk has room and works, then start the node again", errNoDisk,
-		n.cfg.DataDir, n.quorum.Offline()))
+	n.fatal(fmt.Errorf("the disk fails the metadata log in %s: %w: see that the disk has room and works, then start the "+
+		"node again", n.cfg.DataDir, n.quorum.Offline()))
 }
 
 // otherMembers are the base URLs of the quorum's other members.
@@ -79,13 +75,4 @@ func (n *Node) controllerID() int32 {
 		return *id
 	}
 	return -1
-}
-
-// onceFatal makes sure that of several faults only the first is told.
-func onceFatal(f func(error)) func(error) {
-	if f == nil {
-		return nil
-	}
-	var once sync.Once
-	return func(err error) { once.Do(func() { f(err) }) }
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -326,6 +327,15 @@ func (n *Node) fatal(err error) {
 	if n.cfg.Fatal != nil {
 		n.cfg.Fatal(err)
 	}
+}
+
+// onceFatal makes sure that of several faults only the first is told.
+func onceFatal(f func(error)) func(error) {
+	if f == nil {
+		return nil
+	}
+	var once sync.Once
+	return func(err error) { once.Do(func() { f(err) }) }
 }
 
 // openAPI puts the APIs over the router.
