@@ -67,6 +67,30 @@ func AppendEndTxnMarker(dst []byte, m EndTxnMarker) []byte {
 	return dst
 }
 
+// EndTxnMarker reads the marker of a whole control batch; ok is false for every other batch.
+func (b Batch) EndTxnMarker() (m EndTxnMarker, ok bool) {
+	if !b.IsControl() || b.ProducerID() < 0 || b.Count() != 1 || len(b) < b.Length() || b.Codec() != None {
+		return EndTxnMarker{}, false
+	}
+	var r Record
+	size, n := varint32(b.Payload())
+	body := b.Payload()[max(n, 0):]
+	if n <= 0 || size < 0 || int(size) > len(body) {
+		return EndTxnMarker{}, false
+	}
+	if _, _, ok := decodeRecord(body[:size], &r); !ok {
+		return EndTxnMarker{}, false
+	}
+	c, err := ParseControl(&r)
+	if err != nil || c.Type != ControlAbort && c.Type != ControlCommit {
+		return EndTxnMarker{}, false
+	}
+	return EndTxnMarker{
+		Type: c.Type, ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(), CoordinatorEpoch: c.CoordinatorEpoch,
+		Timestamp: b.MaxTimestamp(),
+	}, true
+}
+
 // ParseControl reads a record of a control batch. Versions above ours and bytes after what we know
 // are accepted, types that we do not know come back as they are.
 func ParseControl(r *Record) (Control, error) {

@@ -21,7 +21,12 @@ type AppendResult struct {
 // durable once SyncedOffset has passed it. After ErrDiskFull nothing was appended and the log stays
 // in use; after ErrOffline nobody can say whether the batch will be there when the log is opened
 // again. b is not kept.
-func (l *Log) Append(b record.Batch) (AppendResult, error) {
+func (l *Log) Append(b record.Batch) (AppendResult, error) { return l.append(b, nil) }
+
+// AppendAborting is Append for an ABORT marker, with its entry in the index of aborted transactions.
+func (l *Log) AppendAborting(b record.Batch, t AbortedTxn) (AppendResult, error) { return l.append(b, &t) }
+
+func (l *Log) append(b record.Batch, t *AbortedTxn) (AppendResult, error) {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	list, err := l.listLocked()
@@ -30,6 +35,11 @@ func (l *Log) Append(b record.Batch) (AppendResult, error) {
 	}
 	l.assertNext(b)
 
+	if b.IsTransactional() && !l.transactional.Load() {
+		if err := l.beginTransactionalLocked(); err != nil {
+			return AppendResult{}, err
+		}
+	}
 	var result AppendResult
 	active := list.active()
 	c := l.config.Load()
@@ -45,6 +55,11 @@ func (l *Log) Append(b record.Batch) (AppendResult, error) {
 	}
 	if err := l.writeLocked(active, b, c); err != nil {
 		return result, err
+	}
+	if t != nil {
+		if err := l.addAbortedLocked(active, *t); err != nil {
+			return result, err
+		}
 	}
 	l.dir.appended(1, len(b))
 	l.afterAppend(c)

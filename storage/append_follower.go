@@ -22,6 +22,9 @@ func (l *Log) AppendFollower(batches []byte) (AppendResult, error) {
 	if err := l.checkFollowing(batches); err != nil {
 		return AppendResult{}, fmt.Errorf("%s: %w", l.path, err)
 	}
+	if err := l.expectMarkersLocked(batches); err != nil {
+		return AppendResult{}, err
+	}
 	a := followerAppend{log: l, config: l.config.Load(), active: list.active()}
 	err = a.all(batches)
 	l.afterAppend(a.config)
@@ -55,6 +58,23 @@ func (l *Log) checkFollowing(batches []byte) error {
 		end, epoch, rest = b.NextOffset(), b.LeaderEpoch(), after
 	}
 	return nil
+}
+
+// expectMarkersLocked looks for what belongs to transactions. The recovery point waits below the first ABORT marker
+// until SettleAborted says that its entry has been added.
+func (l *Log) expectMarkersLocked(batches []byte) (err error) {
+	eachBatch(batches, func(b record.Batch) {
+		if !b.IsTransactional() || err != nil {
+			return
+		}
+		if !l.transactional.Load() {
+			err = l.beginTransactionalLocked()
+		}
+		if m, ok := b.EndTxnMarker(); ok && m.Type == record.ControlAbort {
+			l.unindexed = min(l.unindexed, b.BaseOffset())
+		}
+	})
+	return err
 }
 
 // followerAppend is one AppendFollower at work. The log's lock is held.

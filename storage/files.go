@@ -11,13 +11,14 @@ import (
 	"sync/atomic"
 )
 
-// fileKind tells the three files of a segment apart.
+// fileKind tells the files of a segment apart.
 type fileKind uint8
 
 const (
 	logKind    fileKind = iota // the batches
 	offsetKind                 // offset index
 	timeKind                   // time index
+	txnKind                    // index of aborted transactions
 	fileKinds
 )
 
@@ -38,6 +39,8 @@ func (k fileKind) suffix() string {
 		return indexSuffix
 	case timeKind:
 		return timeSuffix
+	case txnKind:
+		return txnSuffix
 	default:
 		return logSuffix
 	}

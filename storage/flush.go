@@ -112,8 +112,11 @@ func (l *Log) stage(mode flushMode) *flushJob {
 		return nil
 	}
 	l.unflushed = nil
-	j := &flushJob{log: l, point: l.synced.Load(), truncations: l.truncations.Load()}
+	j := &flushJob{log: l, point: min(l.synced.Load(), l.unindexed), truncations: l.truncations.Load()}
 	err := l.stageIndexesLocked(j, *p, mode)
+	if err == nil {
+		err = l.stageAbortedLocked(j, *p)
+	}
 	if err == nil {
 		err = l.stageEpochsLocked(j)
 	}
@@ -148,6 +151,23 @@ func (l *Log) stageIndexesLocked(j *flushJob, list segmentList, mode flushMode) 
 			j.files = append(j.files, f)
 		}
 		s.indexChanged = false
+	}
+	return nil
+}
+
+func (l *Log) stageAbortedLocked(j *flushJob, list segmentList) error {
+	if err := l.noteTransactionalLocked(); err != nil {
+		return err
+	}
+	for _, s := range list {
+		f, err := s.saveAbortedLocked()
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			j.files = append(j.files, f)
+			s.abortedChanged = false
+		}
 	}
 	return nil
 }
@@ -433,6 +453,9 @@ func (l *Log) closeFlushed() (bool, error) {
 		return false, err
 	}
 	if l.point.Load() != l.end.Load() {
+		if l.unindexed < l.end.Load() {
+			return false, fmt.Errorf("close log %s: %w", l.path, errUnindexed)
+		}
 		if l.unflushed != nil {
 			return false, fmt.Errorf("close log %s: %w", l.path, asDiskFull(l.unflushed))
 		}

@@ -12,6 +12,8 @@ type folder struct {
 	bases     []int64 // of the log files, rising
 	snapshots []int64 // offsets of the producer snapshots, rising
 	changed   bool    // leftovers were removed
+	indexed   []int64 // bases of the segments with aborted transactions, rising
+	txns      bool    // there were transactions
 }
 
 // readFolder lists a partition's folder and clears away what an interrupted change left in it.
@@ -46,6 +48,10 @@ func readFolder(fsys FS, path string) (folder, error) {
 			f.bases = append(f.bases, offset)
 		case ok && suffix == snapshotSuffix:
 			f.snapshots = append(f.snapshots, offset)
+		case ok && suffix == txnSuffix:
+			f.indexed = append(f.indexed, offset)
+		case e.Name == transactionsFile:
+			f.txns = true
 		}
 	}
 	for _, e := range entries { // indexes whose log file is gone
@@ -99,6 +105,9 @@ func (l *Log) loadLocked() error {
 			return fmt.Errorf("open log %s: %w", l.path, err)
 		}
 		s.size.Store(e.Size)
+		if _, indexed := slices.BinarySearch(f.indexed, base); !indexed {
+			s.aborted.state.Store(&txnState{})
+		}
 		list = append(list, s)
 	}
 	stored, err := readEpochs(l.dir.fs, l.path)
@@ -109,6 +118,8 @@ func (l *Log) loadLocked() error {
 	if f.changed {
 		l.namesChanged()
 	}
+	l.txnNoted = f.txns
+	l.transactional.Store(f.txns)
 	if l.recover {
 		list, err = l.recoverLocked(list, stored, f.snapshots)
 	} else if list, err = l.checkLocked(list, stored); err == nil {

@@ -56,11 +56,16 @@ type Log struct {
 
 	epochs epochCache
 
+	transactional atomic.Bool // a batch of a transaction was appended some time; changed under lock
+	abortedLost   atomic.Bool // entries of the index of aborted transactions are missing; changed under lock
+
 	// Guarded by lock.
 	snapshots    []int64 // offsets of the producer snapshots on disk, rising
 	newSnapshots []int64 // those of them that are not synced
 	recover      bool    // the last stop was not clean: batches past point are to be checked
 	endUnknown   bool    // no checkpoint says where the log ends
+	unindexed    int64   // markers from here on may lack their entry: the recovery point stays below
+	txnNoted     bool    // the folder says that there were transactions
 	unflushed    error   // why the last flush did not come about, if that may pass
 
 	mu          sync.Mutex
@@ -86,6 +91,7 @@ func newLog(d *Dir, n PartitionName, c Config) *Log {
 	c = c.normal()
 	l.config.Store(&c)
 	l.next.Store(noOffset)
+	l.unindexed = wholeIndex
 	return l
 }
 

@@ -47,6 +47,9 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart, snapshots []i
 		l.epochs.truncateEnd(0)
 	}
 	r.kept = list
+	if err := r.aborted(); err != nil {
+		return nil, err
+	}
 	if len(list) == 0 {
 		list, r.end = segmentList{newEmptySegment(l, start)}, start
 	}
@@ -100,6 +103,8 @@ type recovery struct {
 	end   int64 // offset after the last good batch
 	tails []tail
 	kept  segmentList // those of the segments on disk that are kept
+
+	aborts bool // there is an ABORT marker past the recovery point
 }
 
 // segment checks one segment from the last index entry below the recovery point on, makes its
@@ -157,6 +162,7 @@ func (r *recovery) walk(s *segment, w *walker, from landing) (good int64, err er
 		if r.end = b.NextOffset(); r.end > r.point && (len(r.tails) == 0 || r.tails[len(r.tails)-1].segment != s) {
 			r.tails = append(r.tails, tail{s, pos})
 		}
+		r.noteTransaction(b)
 		r.log.epochs.assign(b.LeaderEpoch(), b.BaseOffset())
 		r.log.mu.Lock()
 		s.observe(b)

@@ -26,6 +26,7 @@ type segment struct {
 	files   [fileKinds]atomic.Pointer[openFile]
 	offsets index
 	times   index
+	aborted txnIndex
 	hints   hints
 
 	// Guarded by the log's lock, and of use in the active segment only.
@@ -33,6 +34,7 @@ type segment struct {
 	sinceEntry     int64         // bytes since the last index entry
 	timeIndexed    int64         // timestamp of the time index's last entry
 	indexChanged   bool          // the index files differ from what was last synced
+	abortedChanged bool          // so does that of aborted transactions
 	firstTimestamp int64         // greatest timestamp of the first batch, unknownTimestamp until read
 	created        time.Time     // when this process first saw the segment
 	jitter         time.Duration // how much earlier than its age says it rolls
@@ -69,6 +71,7 @@ func newSegment(l *Log, base int64) *segment {
 func newEmptySegment(l *Log, base int64) *segment {
 	s := newSegment(l, base)
 	s.resetIndexes()
+	s.aborted.state.Store(&txnState{})
 	s.greatestOK = true
 	return s
 }

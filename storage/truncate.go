@@ -77,6 +77,7 @@ func (l *Log) cutLocked(list segmentList, i int, pos, cut int64) error {
 	l.point.Store(min(l.point.Load(), end))
 	l.hw.Store(min(l.hw.Load(), end))
 	l.epochs.truncateEnd(end)
+	l.truncateAbortedLocked(end)
 	kept := append(append(segmentList(nil), list[:i]...), s)
 	l.setListLocked(kept)
 	l.forgetUnsyncedLocked(kept)
@@ -121,7 +122,10 @@ func (l *Log) cutSegmentLocked(old *segment, pos, cut int64) (*segment, int64, e
 	if _, err := r.segment(s); err != nil {
 		return nil, 0, err
 	}
-	for _, k := range []fileKind{offsetKind, timeKind} {
+	if err := s.takeAbortedLocked(old, r.end); err != nil {
+		return nil, 0, err
+	}
+	for _, k := range []fileKind{offsetKind, timeKind, txnKind} {
 		if err := syncNamed(l.dir.fs, s.fileName(k)); err != nil && !isMissing(err) {
 			return nil, 0, err
 		}
@@ -264,6 +268,7 @@ func (l *Log) restartedLocked(s *segment) {
 	kept := segmentList{s}
 	l.setListLocked(kept)
 	l.epochs.clear()
+	l.truncateAbortedLocked(noOffset)
 	if s.base < l.start.Load() {
 		l.start.Store(s.base)
 	}
