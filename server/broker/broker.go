@@ -49,6 +49,14 @@ type Config struct {
 	// Peer reaches the broker of another node; nil when it cannot be reached, or as a field in a cluster
 	// of one.
 	Peer func(id int32) kmsg.Requestor
+	// Cluster reaches the coordinators of transactions, wherever they are; nil: there are none.
+	Cluster kmsg.Requestor
+	// GroupMarker ends a transaction in a partition of __consumer_offsets, and returns when the offsets that were
+	// committed in it can be read; nil: the marker is appended like any other.
+	GroupMarker func(ctx context.Context, number int32, m *partition.Marker) error
+	// OnInternal hears whenever this node begins to lead a partition of an internal topic, or to lead it in another
+	// epoch, or leads it no longer: then leader is nil. It is called in OnImage's turn and must not block.
+	OnInternal func(topic string, number int32, leader *partition.Leader, epoch int32)
 	// Register makes this run of the broker known to the controller again and gives its epoch; nil leaves
 	// a broker that the controller has forgotten as it is.
 	Register func(ctx context.Context) (epoch int64, err error)

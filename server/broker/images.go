@@ -142,8 +142,10 @@ func (b *Broker) assume(h *hosted, number int32) {
 		b.unfeed(p)
 		p.replica.Lead(role)
 		p.leader, p.follower = p.replica.Leader(), p.replica.Follower()
+		b.tellInternal(h.topic.Name, number, p, meta.LeaderEpoch)
 		return
 	}
+	defer b.tellInternal(h.topic.Name, number, p, meta.LeaderEpoch)
 	outside := !slices.Contains(meta.ISR, b.cfg.NodeID)
 	if p.anew && !outside && p.follower != nil {
 		if p.anew = p.follower.Behind(); p.anew {
@@ -167,6 +169,22 @@ func (b *Broker) assume(h *hosted, number int32) {
 	}
 }
 
+// tellInternal tells who coordinates by the log of an internal topic whether this node leads it. Leader epochs count
+// from 0, what was told from 1.
+func (b *Broker) tellInternal(topic string, number int32, p *part, epoch int32) {
+	if b.cfg.OnInternal == nil || !metadata.IsInternal(topic) {
+		return
+	}
+	switch {
+	case p.leader != nil && p.internal != epoch+1:
+		p.internal = epoch + 1
+		b.cfg.OnInternal(topic, number, p.leader, epoch)
+	case p.leader == nil && p.internal != 0:
+		p.internal = 0
+		b.cfg.OnInternal(topic, number, nil, epoch)
+	}
+}
+
 // unfeed ends the fetching of a partition.
 func (b *Broker) unfeed(p *part) {
 	if p.feed != nil {
@@ -179,6 +197,8 @@ func (b *Broker) unfeed(p *part) {
 func (w *watch) leave(p *part, remove func(*partition.Replica) error) {
 	w.broker.unfeed(p)
 	if r := p.replica; r != nil {
+		p.leader = nil
+		w.broker.tellInternal(r.Name().Topic, r.Name().Partition, p, p.internal-1)
 		if err := remove(r); err != nil {
 			w.broker.cfg.Logger.Warn("files of a deleted partition are left", "topic", r.Name().Topic,
 				"partition", r.Name().Partition, "err", err)
@@ -235,12 +255,15 @@ func (b *Broker) openReplica(job *openJob) {
 		b.cfg.Logger.Error("partition cannot be used", "topic", n.Topic, "partition", n.Partition, "err", err)
 	}
 	*job.into = part{replica: replica, err: err, anew: job.into.anew}
-	if partition.Passes(err) {
+	if job.into.failed() {
 		b.failing.Store(true)
 	}
 }
 
-// reopen tries those partitions again that could not be opened or made for a reason that may have passed.
+// failed says whether the log could not be opened or made, for another reason than damage: that may pass.
+func (p *part) failed() bool { return p.err != nil && !partition.Damaged(p.err) }
+
+// reopen tries those partitions again whose logs could not be opened or made.
 func (b *Broker) reopen() {
 	b.turn <- struct{}{}
 	defer func() { <-b.turn }()
@@ -250,12 +273,12 @@ func (b *Broker) reopen() {
 	was := b.view.Load()
 	w := b.watch(was, was.image)
 	was.all(func(h *hosted) {
-		if !slices.ContainsFunc(h.parts, func(p part) bool { return partition.Passes(p.err) }) {
+		if !slices.ContainsFunc(h.parts, func(p part) bool { return p.failed() }) {
 			return
 		}
 		now := h.clone()
 		for i := range now.parts {
-			if partition.Passes(now.parts[i].err) {
+			if now.parts[i].failed() {
 				w.changePart(now, int32(i))
 			}
 		}
@@ -289,7 +312,7 @@ func (b *Broker) fetchAnew(n partition.Name) {
 	} else {
 		b.cfg.Logger.Error("damaged log cannot be set aside", "topic", n.Topic, "partition", n.Partition, "err", err)
 		p.replica = nil
-		if partition.Passes(err) {
+		if p.failed() {
 			b.failing.Store(true)
 		}
 	}

@@ -42,6 +42,9 @@ func (b *Broker) handleInitProducerID(ctx context.Context,
 	return resp, nil
 }
 
+// AllocateProducerID gives an id that no producer has had, from the blocks that InitProducerID takes them from.
+func (b *Broker) AllocateProducerID(ctx context.Context) (int64, error) { return b.ids.take(ctx) }
+
 // idBlock is a range of producer ids that belongs to this broker.
 type idBlock struct{ next, end, size int64 }
 

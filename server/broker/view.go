@@ -45,6 +45,7 @@ type part struct {
 	follower *partition.Follower
 	feed     *feed // how a follower is fetched; nil while nobody leads
 	anew     bool  // the log was set aside, and has not been in sync since
+	internal int32 // of an internal topic: the leader epoch that OnInternal was told of; 0: that it leads none
 	err      error
 }
 
