@@ -88,8 +88,18 @@ func TestClusterOneDirectoryTwice(t *testing.T) {
 	}
 	_, err := server.Open(cfg)
 	require.ErrorContains(t, err, c.Dir(2))
-	require.ErrorContains(t, err, "another process")
+	require.ErrorContains(t, err, "another process: stop that one, or give another --data-dir")
 	c.AwaitReady()
+}
+
+// A node that was started without --voters keeps those waiting that name it.
+func TestClusterVoterWithoutVoters(t *testing.T) {
+	inLab(t, 3, func(l *lab) {
+		l.boxes[2].change = func(c *server.Config) { c.Voters, c.ClusterSecret, c.Insecure = nil, nil, true }
+		l.start(1, 2)
+		l.waiting(1, "node 2 at http://n2:8082: it does not take this node's credential", "is a cluster by itself",
+			"start it with their --voters and --cluster-secret-file")
+	})
 }
 
 // Nothing under /internal/ answers anything to anybody without the credential, whatever is asked, and nothing of the

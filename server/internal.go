@@ -31,7 +31,8 @@ func (n *Node) internalHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !n.cfg.clustered():
-			http.Error(w, "this node is a cluster by itself: it was started without --voters", http.StatusUnauthorized)
+			http.Error(w, "the node that answers is a cluster by itself: if it is to be one of several, start it with their "+
+				"--voters and --cluster-secret-file", http.StatusUnauthorized)
 		case !n.credential.Check(r):
 			http.Error(w, "not the credential of this cluster: all its nodes need the same --cluster-secret-file",
 				http.StatusUnauthorized)

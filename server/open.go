@@ -129,6 +129,9 @@ func (n *Node) openDir() (err error) {
 		CheckpointInterval: s.RecoveryPointInterval, WatermarkInterval: s.HighWatermarkInterval,
 		ObserveSync: observeSync(n.registry),
 	})
+	if errors.Is(err, storage.ErrLocked) {
+		return fmt.Errorf("data directory %s: %w: stop that one, or give another --data-dir", n.cfg.DataDir, err)
+	}
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)
 	}
