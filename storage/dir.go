@@ -402,7 +402,7 @@ func (l *Log) writeTopicID() error {
 // OpenLog opens a log that is on disk, recovering it if the last stop was not clean. After a clean
 // stop it reads nothing. A zero TopicID accepts any topic; another one must match (ErrTopicID), but
 // where a crash came before the topic id was on disk the log is made anew, empty.
-// Safe for concurrent use, so that many logs can be recovered at a time.
+// After an error it can be tried again. Safe for concurrent use, so that many logs can be recovered at a time.
 func (d *Dir) OpenLog(n PartitionName, c Config) (*Log, error) {
 	d.mu.Lock()
 	e := d.logs[n.key()]
@@ -429,7 +429,7 @@ func (d *Dir) OpenLog(n PartitionName, c Config) (*Log, error) {
 	}
 	d.mu.Unlock()
 	if err != nil {
-		return nil, err
+		return nil, asDiskFull(err)
 	}
 	if l.unsettled() {
 		l.RequestSync()

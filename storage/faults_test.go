@@ -250,6 +250,23 @@ func appendBatches7(t *testing.T, l *storage.Log, count int) {
 	}
 }
 
+// A log that cannot be opened for want of room says so, and can be opened once there is.
+func TestOpenOnADiskThatIsFull(t *testing.T) {
+	disk := newDisk()
+	_, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 5)
+	require.NoError(t, l.Sync(context.Background()))
+	disk = disk.Crash(storagetest.KeepAll, rand.New(rand.NewPCG(1, 1)))
+	d := openDir(t, disk)
+	disk.SetFault(failOn(storagetest.OpTruncate, ".log", syscall.ENOSPC))
+	_, err := d.OpenLog(orders, smallConfig())
+	require.ErrorIs(t, err, storage.ErrDiskFull)
+	disk.SetFault(nil)
+	l, err = d.OpenLog(orders, smallConfig())
+	require.NoError(t, err)
+	require.Len(t, readAll(t, l), 5)
+}
+
 // A close that finds no room says so, and leaves the log to be recovered.
 func TestCloseOnADiskThatIsFull(t *testing.T) {
 	disk := newDisk()

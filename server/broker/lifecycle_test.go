@@ -271,9 +271,10 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// A partition that could not be made for want of room, or of a file to open, can be used once there is.
+// A partition that could not be made for want of room, or of a file to open, or because the disk had a fault, can be
+// used once there is nothing in the way any more.
 func TestPartitionsComeBackByThemselves(t *testing.T) {
-	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE} {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EMFILE, syscall.EIO} {
 		synctest.Test(t, func(t *testing.T) {
 			disk := storagetest.New()
 			n := newNode(t, options{fs: disk})
@@ -292,7 +293,7 @@ func TestPartitionsComeBackByThemselves(t *testing.T) {
 			p = n.send(n.produceRequest("t", 1, plain("v")))
 			require.Equal(t, "KAFKA_STORAGE_ERROR", name(p.ErrorCode), "nothing has changed")
 			disk.SetFault(nil)
-			time.Sleep(time.Minute)
+			time.Sleep(40 * time.Second)
 			require.Equal(t, int64(0), n.produce("t", 1, plain("v")))
 			require.Equal(t, int64(0), n.produce("before", 0, plain("v")))
 			n.restart()

@@ -14,6 +14,7 @@ func (b *Broker) sweep() {
 	retention := deadline{every: func() time.Duration { return b.Image().Settings().RetentionCheckInterval }}
 	expiry := deadline{every: func() time.Duration { return b.Image().Settings().ProducerIDExpirationCheckInterval }}
 	scrub := deadline{every: func() time.Duration { return b.Image().Settings().ScrubInterval }}
+	var reopen backOff
 	timer := time.NewTimer(time.Second)
 	defer timer.Stop()
 	for {
@@ -22,15 +23,19 @@ func (b *Broker) sweep() {
 			return
 		case <-timer.C:
 		}
-		timer.Reset(b.sweepOnce(&retention, &expiry, &scrub))
+		timer.Reset(b.sweepOnce(&retention, &expiry, &scrub, &reopen))
 	}
 }
 
 // idleSweep is how long the sweep sleeps at most: intervals that were made shorter take hold then.
 const idleSweep = 30 * time.Second
 
-// reopenPause is the time between two tries to open partitions.
-const reopenPause = 5 * time.Second
+// reopenPause is the time between the first two tries to open partitions; each of the next is twice as long, up to
+// mostReopenPause.
+const (
+	reopenPause     = 5 * time.Second
+	mostReopenPause = 30 * time.Second
+)
 
 // deadline is the next time of one periodic task.
 type deadline struct {
@@ -51,7 +56,7 @@ func (d *deadline) due(now time.Time, first time.Duration) bool {
 }
 
 // sweepOnce does what is due and tells how long there is nothing to do.
-func (b *Broker) sweepOnce(retention, expiry, scrub *deadline) time.Duration {
+func (b *Broker) sweepOnce(retention, expiry, scrub *deadline, reopen *backOff) time.Duration {
 	v := b.view.Load()
 	if v.image == nil {
 		return time.Second
@@ -71,11 +76,30 @@ func (b *Broker) sweepOnce(retention, expiry, scrub *deadline) time.Duration {
 	if !scrub.next.IsZero() {
 		wait = min(wait, time.Until(scrub.next))
 	}
-	if b.failing.Load() {
-		b.reopen()
-		wait = min(wait, reopenPause)
+	return max(min(wait, b.planReopen(reopen, now)), time.Millisecond)
+}
+
+// backOff is when partitions are tried again that could not be opened.
+type backOff struct {
+	next  time.Time
+	pause time.Duration // before next; 0: there are none
+}
+
+// planReopen tries partitions again when it is time for that, and tells how long there is nothing to do.
+func (b *Broker) planReopen(o *backOff, now time.Time) time.Duration {
+	if !b.failing.Load() {
+		*o = backOff{}
+		return reopenPause
 	}
-	return max(wait, time.Millisecond)
+	if o.pause == 0 {
+		*o = backOff{next: now, pause: reopenPause / 2}
+	}
+	if !now.Before(o.next) {
+		b.reopen()
+		o.pause = min(2*o.pause, mostReopenPause)
+		o.next = now.Add(o.pause)
+	}
+	return o.next.Sub(now)
 }
 
 // eachReplica calls task for every partition, and gives up when the broker closes.

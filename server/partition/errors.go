@@ -45,12 +45,18 @@ var (
 	ErrOffsetUnknown = errors.New("the leader is new and does not know the latest offset yet")
 	// ErrPolicy says that the topic's cleanup.policy does not allow deleting records (44).
 	ErrPolicy = errors.New("cleanup.policy of the topic does not contain delete")
-	// ErrTransactional says that a batch belongs to a transaction, which no coordinator runs (53).
-	ErrTransactional = errors.New("transactions are not in this version")
+	// ErrTransactional says that a batch belongs to a transaction and its request names none (53).
+	ErrTransactional = errors.New("the batch belongs to a transaction and the request names none")
+	// ErrTxnState says that a batch does not fit the state of its producer's transaction on the partition (48).
+	ErrTxnState = errors.New("the producer has no such transaction on the partition")
+	// ErrTxnCrowded says that no more transactions can be open on the partition (51).
+	ErrTxnCrowded = errors.New("too many transactions are open on the partition")
+	// ErrCoordinatorFenced says that a marker comes from a coordinator that has been replaced (52).
+	ErrCoordinatorFenced = errors.New("a newer transaction coordinator has written to the partition")
 	// ErrSpecialTime says that a negative timestamp has no meaning in ListOffsets (35).
 	ErrSpecialTime = errors.New("unknown special timestamp")
 
-	errOpenTransaction = errors.New("the producer has an open transaction on the partition")
+	errOpenTransaction = fmt.Errorf("%w: it has one, and the batch is outside it", ErrTxnState)
 )
 
 // IsrError says that an acks=all write has too few replicas in sync: before the write nothing was
@@ -86,6 +92,17 @@ func (e *DamageError) Error() string { return e.Err.Error() }
 // Unwrap gives the cause.
 func (e *DamageError) Unwrap() error { return e.Err }
 
+// OpenError says that a partition's log could not be opened or made (56).
+type OpenError struct {
+	Name Name
+	Err  error
+}
+
+func (e *OpenError) Error() string { return fmt.Sprintf("open log of %s: %v", e.Name, e.Err) }
+
+// Unwrap gives the cause.
+func (e *OpenError) Unwrap() error { return e.Err }
+
 // Refusal is an error as a Kafka answer says it.
 type Refusal struct {
 	Code    int16
@@ -111,7 +128,8 @@ func Explain(err error) Refusal {
 		}
 	}
 	if code := typedCode(err); code != nil {
-		r.Code, r.NotWritten = code.Code, r.NotWritten || code == kerr.NotEnoughReplicas
+		var unopened *OpenError
+		r.Code, r.NotWritten = code.Code, r.NotWritten || code == kerr.NotEnoughReplicas || errors.As(err, &unopened)
 	}
 	var fault *record.Fault
 	if errors.As(err, &fault) {
@@ -147,7 +165,9 @@ var codes = []struct {
 	{err: ErrPolicy, code: kerr.PolicyViolation},
 	{err: ErrTransactional, code: kerr.TransactionalIDAuthorizationFailed},
 	{err: ErrSpecialTime, code: kerr.UnsupportedVersion},
-	{err: errOpenTransaction, code: kerr.InvalidTxnState},
+	{err: ErrTxnState, code: kerr.InvalidTxnState},
+	{err: ErrTxnCrowded, code: kerr.ConcurrentTransactions, notWritten: true},
+	{err: ErrCoordinatorFenced, code: kerr.TransactionCoordinatorFenced},
 	{err: storage.ErrOutOfRange, code: kerr.OffsetOutOfRange},
 	{err: storage.ErrDiskFull, code: kerr.KafkaStorageError, notWritten: true},
 	{err: storage.ErrOffline, code: kerr.KafkaStorageError},
@@ -159,8 +179,12 @@ var codes = []struct {
 }
 
 // Passes says whether what failed may work later without anybody repairing a log: the disk was full, or no file could
-// be opened because too many are.
+// be opened because too many are. The log is as it was.
 func Passes(err error) bool {
+	return !errors.Is(err, storage.ErrOffline) && isPassing(err)
+}
+
+func isPassing(err error) bool {
 	return errors.Is(err, storage.ErrDiskFull) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
@@ -174,6 +198,7 @@ func typedCode(err error) *kerr.Error {
 		expected *ExpectedOffsetError
 		damage   *DamageError
 		corrupt  *storage.CorruptionError
+		unopened *OpenError
 	)
 	switch {
 	case errors.As(err, &damage):
@@ -188,7 +213,7 @@ func typedCode(err error) *kerr.Error {
 		return kerr.NotEnoughReplicas
 	case errors.As(err, &expected):
 		return kerr.InvalidUpdateVersion
-	case errors.As(err, &corrupt):
+	case errors.As(err, &corrupt), errors.As(err, &unopened):
 		return kerr.KafkaStorageError
 	}
 	return nil

@@ -15,7 +15,8 @@ func Damaged(err error) bool {
 }
 
 // Lost says whether err means that a log takes nothing any more until the node starts again, or until the disk has
-// room: so long another replica does better.
+// room, or until it can be opened: so long another replica does better.
 func Lost(err error) bool {
-	return errors.Is(err, storage.ErrOffline) || errors.Is(err, storage.ErrDiskFull)
+	var unopened *OpenError
+	return errors.As(err, &unopened) || errors.Is(err, storage.ErrOffline) || errors.Is(err, storage.ErrDiskFull)
 }

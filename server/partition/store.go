@@ -130,12 +130,12 @@ func (s *Store) Names() ([]Name, error) { return s.dir.Partitions() }
 
 // Open takes up the partition's log, in no role yet. A log on disk is opened, which costs no I/O after a
 // clean stop; one that belongs to an earlier topic of the name is set aside; where there is none, one is
-// made. The high watermark is what it was known to be.
+// made. The high watermark is what it was known to be. An error is an OpenError; it can be tried again then.
 func (s *Store) Open(n Name, settings *Settings) (*Replica, error) {
 	log, err := s.dir.OpenLog(n, settings.log)
 	if errors.Is(err, storage.ErrTopicID) {
 		if err := s.dir.SetAside(n); err != nil {
-			return nil, fmt.Errorf("set aside an older log of %s: %w", n, err)
+			return nil, &OpenError{n, fmt.Errorf("set aside an older one: %w", err)}
 		}
 		err = storage.ErrNotFound
 	}
@@ -143,13 +143,14 @@ func (s *Store) Open(n Name, settings *Settings) (*Replica, error) {
 		log, err = s.dir.CreateLog(n, settings.log)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open log of %s: %w", n, err)
+		return nil, &OpenError{n, err}
 	}
 	if s.commitSynced {
 		// What a crash left in the page cache was acknowledged and read perhaps: it is made durable before
 		// anybody asks for the high watermark, which would else begin below it. Else there is nothing to do.
 		if err := log.Sync(context.Background()); err != nil {
-			return nil, fmt.Errorf("sync what a crash left of %s: %w", n, err)
+			_ = log.Close() // it is offline, and out of the way of the next try
+			return nil, &OpenError{n, fmt.Errorf("sync what a crash left: %w", err)}
 		}
 	}
 	return newReplica(s, log, n, settings), nil
