@@ -1,0 +1,176 @@
+package group
+
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/server/coordinator"
+	"millrace/server/metadata"
+)
+
+// OffsetCommit (key 8).
+//
+// Offsets are committed by a member of the group, under its generation or member epoch, or by anybody, with a generation
+// below 0, while the group has no members; then a group that there was not is made. Partitions are refused one by one:
+// unknown ones, negative offsets, metadata beyond offset.metadata.max.bytes. Those that are not are one batch of
+// the log. An offset beyond the end of its log is taken, as in Kafka.
+
+func (s *shard) handleOffsetCommit(
+	req *kmsg.OffsetCommitRequest, _ caller, reply *coordinator.Reply[*kmsg.OffsetCommitResponse],
+) {
+	g := s.groups[req.Group]
+	who := committer{member: req.MemberID, instance: req.InstanceID, generation: req.Generation}
+	if e := g.checkCommit(who); e != nil {
+		reply.Send(refuseOffsetCommit(req, e))
+		return
+	}
+	c := s.newCommit(req.Group)
+	resp := kmsg.NewPtrOffsetCommitResponse()
+	for i := range req.Topics {
+		in, out := &req.Topics[i], kmsg.NewOffsetCommitResponseTopic()
+		out.Topic, out.TopicID = in.Topic, in.TopicID
+		topic, e := c.topic(in.Topic, in.TopicID)
+		for j := range in.Partitions {
+			p := &in.Partitions[j]
+			o := kmsg.NewOffsetCommitResponseTopicPartition()
+			o.Partition, o.ErrorCode = p.Partition, codeOf(e)
+			if e == nil {
+				o.ErrorCode = codeOf(c.add(topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata))
+			}
+			out.Partitions = append(out.Partitions, o)
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	if err := s.run.Append(c.records...); err != nil {
+		reply.Send(refuseOffsetCommit(req, appendRefusal(err)))
+		return
+	}
+	c.done()
+	if g != nil && g.classic != nil {
+		g.classic.touch(req.MemberID)
+	}
+	reply.Send(resp)
+}
+
+// committer is who commits offsets.
+type committer struct {
+	member   string
+	instance *string
+	// generation is that of a classic group or the epoch of a member; below 0 for who is no member.
+	generation int32
+	txn        bool
+}
+
+// checkCommit says why somebody may not commit offsets of the group, which is nil where there is none.
+func (g *group) checkCommit(c committer) *kerr.Error {
+	switch {
+	case g == nil && c.generation < 0:
+		return nil
+	case g == nil && c.txn:
+		return kerr.IllegalGeneration
+	case g == nil:
+		return kerr.GroupIDNotFound
+	case g.classic != nil:
+		return g.classic.checkCommit(c.member, c.instance, c.generation, c.txn)
+	case g.consumer != nil:
+		return g.consumer.checkCommit(c.member, c.generation, c.txn)
+	case c.generation >= 0:
+		return kerr.UnknownMemberID
+	}
+	return nil
+}
+
+// commit collects the records of one commit.
+type commit struct {
+	shard   *shard
+	group   string
+	image   *metadata.Image
+	now     int64
+	limit   int // of metadata, in bytes
+	records []coordinator.KV
+	marks   []commitMark
+}
+
+// commitMark names a partition that was committed, and its topic as it was then.
+type commitMark struct {
+	topic     *metadata.Topic
+	partition int32
+}
+
+func (s *shard) newCommit(group string) *commit {
+	image := s.image()
+	return &commit{
+		shard: s, group: group, image: image, now: s.millis(), limit: image.Settings().Group.OffsetMetadataMaxBytes,
+	}
+}
+
+// topic finds a topic by its id, if that is given, and else by its name.
+func (c *commit) topic(name string, id [16]byte) (*metadata.Topic, *kerr.Error) {
+	return topicOf(c.image, name, id)
+}
+
+func topicOf(image *metadata.Image, name string, id [16]byte) (*metadata.Topic, *kerr.Error) {
+	if id != ([16]byte{}) {
+		if topic := image.TopicByID(id); topic != nil && (name == "" || topic.Name == name) {
+			return topic, nil
+		}
+		return nil, kerr.UnknownTopicID
+	}
+	if topic := image.Topic(name); topic != nil {
+		return topic, nil
+	}
+	return nil, kerr.UnknownTopicOrPartition
+}
+
+// add takes up one partition, or says why not.
+func (c *commit) add(topic *metadata.Topic, partition int32, offset int64, epoch int32, text *string) *kerr.Error {
+	o := committed{offset: offset, leaderEpoch: epoch, commitTimestamp: c.now}
+	if text != nil {
+		o.metadata = *text
+	}
+	switch {
+	case partition < 0 || int(partition) >= len(topic.Partitions):
+		return kerr.UnknownTopicOrPartition
+	case len(o.metadata) > c.limit:
+		return kerr.OffsetMetadataTooLarge
+	case offset < 0:
+		return kerr.InvalidRequest
+	}
+	c.records = append(c.records, coordinator.KV{Key: offsetKey(c.group, topic.Name, partition), Value: encodeOffset(&o)})
+	c.marks = append(c.marks, commitMark{topic, partition})
+	return nil
+}
+
+// done notes, after the records were appended, which topics they were for.
+func (c *commit) done() {
+	c.shard.metrics.commits.Add(float64(len(c.records)))
+	g := c.shard.groups[c.group]
+	if g == nil {
+		return
+	}
+	for _, m := range c.marks {
+		if o := g.offset(m.topic.Name, m.partition); o != nil {
+			o.topicID = m.topic.ID
+		}
+	}
+}
+
+// codeOf is the code of an error, 0 for nil.
+func codeOf(e *kerr.Error) int16 {
+	if e == nil {
+		return 0
+	}
+	return e.Code
+}
+
+// appendRefusal is what who commits is told of an append that failed. That the records were too many for a batch is
+// said in the word that Kafka has for commits.
+func appendRefusal(err error) *kerr.Error {
+	e := kafkaError(err)
+	if e == nil || errors.Is(e, kerr.UnknownServerError) {
+		return kerr.InvalidCommitOffsetSize
+	}
+	return e
+}
