@@ -29,6 +29,7 @@ type peers struct {
 	node      *Node
 	dialer    net.Dialer
 	transport *http.Transport
+	fetches   *peer.Direct
 
 	// controller is the node that leads the quorum as others said when this one had no part in it any more.
 	controller atomic.Pointer[int32]
@@ -53,6 +54,7 @@ func newPeers(n *Node) *peers {
 		WriteBufferSize:     64 << 10,
 		ReadBufferSize:      64 << 10,
 	}
+	p.fetches = &peer.Direct{Dial: p.dial}
 	return p
 }
 
@@ -91,8 +93,8 @@ func (p *peers) requestor(id int32) kmsg.Requestor {
 		return k.client
 	}
 	k := known{url: base, client: peer.NewClient(peer.ClientOptions{
-		Node: id, URL: base, Transport: p.transport, Credential: p.node.credential, ClusterID: p.node.clusterID,
-		Pool: p.node.pool,
+		Node: id, URL: base, Transport: p.transport, Fetches: p.fetches, Credential: p.node.credential,
+		ClusterID: p.node.clusterID, Pool: p.node.pool,
 	})}
 	p.clients[id] = k
 	return k.client
@@ -143,7 +145,10 @@ func (p *peers) probe(ctx context.Context, b *metadata.Broker) error {
 }
 
 // close gives up all connections that no request uses.
-func (p *peers) close() { p.transport.CloseIdleConnections() }
+func (p *peers) close() {
+	p.fetches.Close()
+	p.transport.CloseIdleConnections()
+}
 
 // memberAddresses lists what is known of the quorum's members: what was agreed on, else the founding voters.
 func (n *Node) memberAddresses() []quorum.Voter {

@@ -24,9 +24,11 @@ const (
 
 // ClientOptions say who is asked and how.
 type ClientOptions struct {
-	Node       int32  // who is meant
-	URL        string // of the node, such as http://host:8082
-	Transport  http.RoundTripper
+	Node      int32  // who is meant
+	URL       string // of the node, such as http://host:8082
+	Transport http.RoundTripper
+	// Fetches carries Fetch requests, which it may send twice; nil: Transport does.
+	Fetches    http.RoundTripper
 	Credential Credential
 	// ClusterID is the id of this node's cluster, "" while it is not known; nil is never known.
 	ClusterID func() string
@@ -69,7 +71,7 @@ func (c *Client) request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	defer p.release()
-	answer, err := c.o.Transport.RoundTrip(c.message(ctx, r, p))
+	answer, err := c.transport(r).RoundTrip(c.message(ctx, r, p))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
@@ -88,6 +90,14 @@ func (c *Client) request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		return nil, fmt.Errorf("answer to %s: %w", kmsg.NameForKey(r.Key()), err)
 	}
 	return ReadResponse(r, body)
+}
+
+// transport is what carries a request.
+func (c *Client) transport(r kmsg.Request) http.RoundTripper {
+	if r.Key() == kmsg.Fetch.Int16() && c.o.Fetches != nil {
+		return c.o.Fetches
+	}
+	return c.o.Transport
 }
 
 // encode makes the body.
