@@ -36,15 +36,15 @@ func (n *Node) admit(ctx context.Context) (missing bool, err error) {
 	report := n.reporter()
 	for {
 		answers := n.askVoters(ctx)
+		if why := n.forgotten(answers); why != nil {
+			return false, n.readmit(ctx, why)
+		}
 		if err := n.checkCluster(answers, fresh); err != nil {
 			return false, err
 		}
 		if fresh && n.wasRemoved(answers) {
 			return false, n.readmit(ctx, fmt.Errorf("node %d was taken out of its cluster, and its data directory is new",
 				n.cfg.NodeID))
-		}
-		if why := n.forgotten(answers); why != nil {
-			return false, n.readmit(ctx, why)
 		}
 		why := n.maySettle(answers, fresh)
 		if why == nil && !found && !n.isFound(answers) {
@@ -197,12 +197,14 @@ func (n *Node) counts(a answer) bool {
 		(a.who.ClusterID == "" || slices.Contains(a.who.Members, n.cfg.NodeID))
 }
 
-// forgotten says why what this node knows is less than what it once knew, or nil.
+// forgotten says why what this node knows is less than what it once knew, or nil. Whoever knows it need not have been
+// started with the same list: a lost machine's place may be taken by one with another address.
 func (n *Node) forgotten(answers []answer) error {
 	meta, known := n.dir.Meta()
+	own := n.clusterID()
 	for _, a := range answers {
 		switch {
-		case a.err != nil || a.who.Asker.Epoch < 0:
+		case a.err != nil || a.who.Asker.Epoch < 0 || own != "" && a.who.ClusterID != own:
 		case !known:
 			return fmt.Errorf("node %d has been in the cluster before, by node %d, and its data directory is new",
 				n.cfg.NodeID, a.voter.ID)

@@ -3,11 +3,13 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"millrace/server/quorum"
+	"millrace/storage/storagetest"
 )
 
 // move gives machines other names, in --voters too. They must not run.
@@ -110,5 +112,24 @@ func TestClusterPromoteWhoIsAway(t *testing.T) {
 		l.kill(4)
 		status, text = promote() // it has a vote
 		require.Equal(t, http.StatusNoContent, status, text)
+	})
+}
+
+// A voter whose machine is lost comes back on another one, at another address, while the others still have the old one
+// in --voters.
+func TestClusterVoterOnAnotherMachine(t *testing.T) {
+	running(t, func(l *lab) {
+		l.fill(1, "t", 0, 10)
+		l.kill(3)
+		l.boxes[3].disk = storagetest.New()
+		l.voters = slices.Clone(l.voters)
+		l.move(map[int32]string{3: "m3"})
+		l.start(3)
+		l.ready(3)
+		l.voting(1, 2, 3)
+		l.inSync("t", 3)
+		l.kill(1)
+		l.keep(3, "t", 10, 10)
+		l.holds("t", 11, 2, 3)
 	})
 }
