@@ -462,11 +462,10 @@ func TestClusterNonvoters(t *testing.T) {
 		l.fill(1, "t", 20, 10)
 		l.start(4, 5)
 		l.ready(4, 5)
-		status, text := l.do(2, http.MethodDelete, "/v1/cluster/members/5", "")
-		require.Less(t, status, 300, text)
+		l.stop(5)
+		l.removed(2, 5)
 		_, rest := l.members(1)
 		require.Equal(t, []int32{4}, rest)
-		l.stop(5)
 		l.start(5) // it asks to come back
 		l.ready(5)
 		l.until("it is a member again", func() bool {
@@ -486,9 +485,8 @@ func TestClusterRemovedVoter(t *testing.T) {
 		t.Run(fmt.Sprint("wiped ", wiped), func(t *testing.T) {
 			running(t, func(l *lab) {
 				l.fill(1, "t", 0, 10)
-				status, text := l.do(1, http.MethodDelete, "/v1/cluster/members/3", "")
-				require.Less(t, status, 300, text)
 				l.stop(3)
+				l.removed(1, 3)
 				if wiped {
 					l.boxes[3].disk = storagetest.New()
 				}
@@ -511,15 +509,16 @@ func TestClusterAllOthersTakenOut(t *testing.T) {
 		l.start(1, 2, 3)
 		l.ready(1, 2, 3)
 		for _, id := range []int32{2, 3} {
-			gone := func(path string) func() bool { // a leader may have to be elected before, and a stop be noticed
-				return func() bool {
-					status, _ := l.do(1, http.MethodDelete, fmt.Sprint(path, id), "")
-					return status < 300
-				}
-			}
-			l.until("it is no member", gone("/v1/cluster/members/"))
+			l.until("it has no vote", func() bool { // a leader may have to be elected before
+				status, _ := l.do(1, http.MethodPost, fmt.Sprintf("/v1/cluster/members/%d/demote", id), "")
+				return status < 300
+			})
 			l.stop(id)
-			l.until("it is no broker", gone("/v1/cluster/brokers/"))
+			l.removed(1, id)
+			l.until("it is no broker", func() bool { // a stop may have to be noticed
+				status, _ := l.do(1, http.MethodDelete, fmt.Sprint("/v1/cluster/brokers/", id), "")
+				return status < 300
+			})
 			l.boxes[id].disk = storagetest.New()
 		}
 		l.start(2, 3)

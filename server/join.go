@@ -49,6 +49,7 @@ func (n *Node) start() error {
 	})
 	n.joining.Go(n.watchVoters)
 	n.joining.Go(n.watchMetadataLog)
+	n.joining.Go(n.watchMembership)
 	return nil
 }
 

@@ -137,7 +137,10 @@ func (n *Node) changeHere(ctx context.Context, c memberChange) (err error) {
 			err = n.quorum.Demote(ctx, c.ID)
 		}
 	case "remove":
-		if err = n.setVoteDue(ctx, c.ID, false); err == nil {
+		if err = n.checkStopped(ctx, c.ID); err == nil {
+			err = n.setVoteDue(ctx, c.ID, false)
+		}
+		if err == nil {
 			err = n.quorum.Remove(ctx, c.ID)
 		}
 	case "transfer":

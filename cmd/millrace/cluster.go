@@ -425,7 +425,7 @@ func newClusterRemove(c *cli) *cobra.Command {
 		name: "remove", short: "Remove a node from the metadata quorum", example: "3",
 		long: `Remove a node from the metadata quorum: it no longer votes and no longer learns what changes.
 
-To take a node away for good: drain it, stop it, decommission it, and remove it.`,
+A node that runs is not removed. To take a node away for good: drain it, stop it, decommission it, and remove it.`,
 		method: http.MethodDelete, path: "/v1/cluster/members/", done: "removed member %s",
 	})
 }
