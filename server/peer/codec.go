@@ -15,7 +15,8 @@ type span struct{ oldest, newest int16 }
 const byName = 12
 
 // versions is the one table of what nodes send each other. The numbers are part of the protocol between nodes: a newer
-// version of the library changes none of them. All versions here are flexible ones, so that tags survive.
+// version of the library changes none of them. All versions here are flexible ones but one, so that
+// tags survive.
 func versions(key kmsg.Key) (s span, ok bool) {
 	switch key {
 	case kmsg.Produce:
@@ -49,6 +50,30 @@ func versions(key kmsg.Key) (s span, ok bool) {
 	case kmsg.BrokerRegistration:
 		return span{4, 4}, true
 	case kmsg.DescribeProducers, kmsg.ListPartitionReassignments, kmsg.UnregisterBroker, kmsg.AllocateProducerIDs:
+		return span{0, 0}, true
+	}
+	return coordinatorVersions(key)
+}
+
+// coordinatorVersions are those of groups and transactions. OffsetDelete has no flexible version: it has no room for
+// tags.
+func coordinatorVersions(key kmsg.Key) (s span, ok bool) {
+	switch key {
+	case kmsg.OffsetCommit, kmsg.OffsetFetch, kmsg.JoinGroup: // 10 of the first two names topics by id alone
+		return span{9, 9}, true
+	case kmsg.FindCoordinator, kmsg.DescribeGroups:
+		return span{6, 6}, true
+	case kmsg.SyncGroup, kmsg.LeaveGroup, kmsg.ListGroups, kmsg.TxnOffsetCommit, kmsg.AddPartitionsToTxn, kmsg.EndTxn:
+		return span{5, 5}, true
+	case kmsg.Heartbeat, kmsg.AddOffsetsToTxn:
+		return span{4, 4}, true
+	case kmsg.DeleteGroups:
+		return span{3, 3}, true
+	case kmsg.WriteTxnMarkers, kmsg.ListTransactions:
+		return span{2, 2}, true
+	case kmsg.ConsumerGroupHeartbeat, kmsg.ConsumerGroupDescribe:
+		return span{1, 1}, true
+	case kmsg.OffsetDelete, kmsg.DescribeTransactions:
 		return span{0, 0}, true
 	}
 	return span{}, false

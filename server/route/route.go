@@ -2,7 +2,8 @@
 // see, on any node.
 //
 // One table lists every key that the cluster serves and how it is routed: to the leaders of the
-// partitions it names, to the controller, to a broker it names, or to whoever was asked. A request
+// partitions it names, to the coordinators of its groups and transactions, to the controller, to a broker it names, or to
+// whoever was asked. A request
 // about partitions of several leaders is split, sent to all at once, and the answers are put
 // together in the order of the request; one about partitions of a single leader, as nearly all are,
 // is passed on as it is.
@@ -13,10 +14,13 @@
 // where that does no harm: reads, and batches with a producer id, of which the leader knows what it has. A node that
 // does not answer is waited for until the image replaces it.
 //
+// Requests about groups and transactions are all asked again, for a coordinator knows what it has done. The internal
+// topics are made when they are first needed.
+//
 // What is left when the time is over: LEADER_NOT_AVAILABLE, or the node's own code, where nothing was done;
 // NETWORK_EXCEPTION where the outcome is unknown. It costs only its own partitions.
 //
-// The package holds no state: each try reads one metadata image.
+// The package holds no state of the cluster: each try reads one metadata image.
 package route
 
 import (
@@ -36,6 +40,11 @@ type Config struct {
 	// Broker and Controller are this node's own.
 	Broker     kmsg.Requestor
 	Controller kmsg.Requestor
+	// Groups and Txns are this node's coordinators; nil where it has none.
+	Groups kmsg.Requestor
+	Txns   kmsg.Requestor
+	// Nodes is how many nodes the cluster shall have, those too that have not registered yet. Nil: those that have.
+	Nodes func() int
 	// ControllerID is the node that leads the quorum, or -1.
 	ControllerID func() int32
 	// Peer reaches another node; nil when it cannot be reached. An error with a method NotSent that returns true says
@@ -50,8 +59,9 @@ type Config struct {
 
 // Router is a kmsg.Requestor over all nodes. It is safe for concurrent use.
 type Router struct {
-	cfg   Config
-	table map[kmsg.Key]routing
+	cfg    Config
+	table  map[kmsg.Key]routing
+	making chan struct{} // a lock of one slot: an internal topic is being made
 }
 
 // routing is how the requests of one key find their way.
@@ -68,10 +78,13 @@ type Server int8
 
 // The servers of keys.
 const (
-	Leaders      Server = iota // the leaders of the partitions in the request
-	Controller                 // the node that leads the metadata quorum
-	NamedBrokers               // the brokers that the request names, else the node asked
-	AnyBroker                  // the node asked
+	Leaders          Server = iota // the leaders of the partitions in the request
+	Controller                     // the node that leads the metadata quorum
+	NamedBrokers                   // the brokers that the request names, else the node asked
+	AnyBroker                      // the node asked
+	GroupCoordinator               // the coordinators of the groups in the request
+	TxnCoordinator                 // the coordinators of the transactional ids in the request; the node asked without one
+	AllBrokers                     // all nodes that coordinate
 )
 
 // nobody is the controller while none is known.
@@ -79,7 +92,10 @@ const nobody int32 = -1
 
 // String names the server as documents do.
 func (s Server) String() string {
-	return [...]string{"partition leaders", "controller", "named brokers", "any broker"}[s]
+	return [...]string{
+		"partition leaders", "controller", "named brokers", "any broker", "group coordinators", "transaction coordinators",
+		"all brokers",
+	}[s]
 }
 
 // New makes a Router.
@@ -90,7 +106,7 @@ func New(cfg Config) *Router {
 	if cfg.Peer == nil {
 		cfg.Peer = func(int32) kmsg.Requestor { return nil }
 	}
-	return &Router{cfg: cfg, table: newTable()}
+	return &Router{cfg: cfg, table: newTable(), making: make(chan struct{}, 1)}
 }
 
 // newTable is the one list of the keys that the cluster serves.
@@ -103,7 +119,7 @@ func newTable() map[kmsg.Key]routing {
 		kmsg.CreateTopics:               {Controller, toController},
 		kmsg.DeleteTopics:               {Controller, toController},
 		kmsg.DeleteRecords:              {Leaders, deleteRecords()},
-		kmsg.InitProducerID:             {AnyBroker, local},
+		kmsg.InitProducerID:             {TxnCoordinator, initProducerID()},
 		kmsg.OffsetForLeaderEpoch:       {Leaders, offsetForLeaderEpoch()},
 		kmsg.DescribeConfigs:            {NamedBrokers, describeConfigs},
 		kmsg.DescribeLogDirs:            {NamedBrokers, describeLogDirs},
@@ -120,6 +136,27 @@ func newTable() map[kmsg.Key]routing {
 		kmsg.ListPartitionReassignments: {Controller, toController},
 		kmsg.UnregisterBroker:           {Controller, toController},
 		kmsg.AllocateProducerIDs:        {Controller, toController},
+
+		kmsg.FindCoordinator:        {AnyBroker, findCoordinator},
+		kmsg.JoinGroup:              {GroupCoordinator, joinGroup()},
+		kmsg.SyncGroup:              {GroupCoordinator, syncGroup()},
+		kmsg.Heartbeat:              {GroupCoordinator, heartbeat()},
+		kmsg.LeaveGroup:             {GroupCoordinator, leaveGroup()},
+		kmsg.ConsumerGroupHeartbeat: {GroupCoordinator, consumerGroupHeartbeat()},
+		kmsg.OffsetCommit:           {GroupCoordinator, offsetCommit()},
+		kmsg.OffsetFetch:            {GroupCoordinator, offsetFetch()},
+		kmsg.OffsetDelete:           {GroupCoordinator, offsetDelete()},
+		kmsg.TxnOffsetCommit:        {GroupCoordinator, txnOffsetCommit()},
+		kmsg.DescribeGroups:         {GroupCoordinator, describeGroups()},
+		kmsg.ConsumerGroupDescribe:  {GroupCoordinator, consumerGroupDescribe()},
+		kmsg.DeleteGroups:           {GroupCoordinator, deleteGroups()},
+		kmsg.ListGroups:             {AllBrokers, listGroups()},
+		kmsg.AddPartitionsToTxn:     {TxnCoordinator, addPartitionsToTxn()},
+		kmsg.AddOffsetsToTxn:        {TxnCoordinator, addOffsetsToTxn()},
+		kmsg.EndTxn:                 {TxnCoordinator, endTxn()},
+		kmsg.DescribeTransactions:   {TxnCoordinator, describeTransactions()},
+		kmsg.ListTransactions:       {AllBrokers, listTransactions()},
+		kmsg.WriteTxnMarkers:        {Leaders, writeTxnMarkers()},
 	}
 }
 

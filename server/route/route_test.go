@@ -27,14 +27,24 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	var handled []kmsg.Key
 	handled = append(handled, broker.Keys()...)
 	handled = append(handled, controller.Keys()...)
+	handled = append(handled, coordinated...)
+	handled = append(handled, kmsg.FindCoordinator) // which the router answers itself
 	slices.Sort(handled)
-	require.Equal(t, handled, slices.Sorted(maps.Keys(route.Keys())))
+	require.Equal(t, slices.Compact(handled), slices.Sorted(maps.Keys(route.Keys())))
 	for _, key := range controller.Keys() {
 		require.Equal(t, route.Controller, route.Keys()[key], key.Name())
 	}
 	for _, key := range broker.Keys() {
 		require.NotEqual(t, route.Controller, route.Keys()[key], key.Name())
 	}
+}
+
+// coordinated are the keys that coordinators answer.
+var coordinated = []kmsg.Key{
+	kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.LeaveGroup, kmsg.ConsumerGroupHeartbeat, kmsg.OffsetCommit,
+	kmsg.OffsetFetch, kmsg.OffsetDelete, kmsg.TxnOffsetCommit, kmsg.DescribeGroups, kmsg.ConsumerGroupDescribe,
+	kmsg.DeleteGroups, kmsg.ListGroups, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn,
+	kmsg.DescribeTransactions, kmsg.ListTransactions, kmsg.WriteTxnMarkers,
 }
 
 // Whatever the router may send to another node has a version to travel in.
@@ -378,8 +388,8 @@ func testControllerKeys(t *testing.T) {
 
 func TestUnknownKey(t *testing.T) {
 	c := newCluster(t)
-	_, err := c.router.Request(t.Context(), kmsg.NewPtrJoinGroupRequest())
-	require.ErrorContains(t, err, "JoinGroup")
+	_, err := c.router.Request(t.Context(), kmsg.NewPtrShareGroupHeartbeatRequest())
+	require.ErrorContains(t, err, "ShareGroupHeartbeat")
 	require.Empty(t, c.asked)
 }
 

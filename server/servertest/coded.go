@@ -32,6 +32,9 @@ func (c *coded) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, err
 		c.t.Errorf("request does not decode: %v", err)
 		return nil, err
 	}
+	if gone := lost(r, remote); len(gone) > 0 {
+		c.t.Errorf("the request loses on its way between nodes: %q", gone)
+	}
 	answer, err := c.to.Request(ctx, remote)
 	if err != nil {
 		return nil, err
@@ -44,6 +47,9 @@ func (c *coded) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, err
 	if err != nil {
 		c.t.Errorf("response does not decode: %v", err)
 		return nil, err
+	}
+	if gone := lost(answer, local); len(gone) > 0 {
+		c.t.Errorf("the answer to %s loses on its way between nodes: %q", kmsg.NameForKey(r.Key()), gone)
 	}
 	return local, nil
 }
