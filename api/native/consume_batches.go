@@ -87,7 +87,7 @@ func (k *consumer) fetchBatches(ctx context.Context, topic *client.Topic, at *pl
 		}
 		f := &results[0]
 		if errors.Is(f.Err, kerr.OffsetOutOfRange) {
-			return nil, outOfRange(ctx, k.client, topic, *at, f.Err)
+			return nil, fetchedOutOfRange(ctx, k.client, topic, *at, f)
 		}
 		if isDamage(f.Err) {
 			return nil, unreadable(topic, *at, f.Err, at.position(topic))

@@ -137,12 +137,25 @@ func listOffsets(ctx context.Context, c *client.Client, t *client.Topic, places 
 	return c.ListOffsets(ctx, t, queries, level)
 }
 
+// fetchedOutOfRange is outOfRange with the bounds that the fetch was refused by. A foreign broker does not tell them.
+func fetchedOutOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place, f *client.FetchResult) error {
+	if f.LogStartOffset < 0 || f.HighWatermark < 0 {
+		return outOfRange(ctx, c, t, at, f.Err)
+	}
+	return outside(t, at, f.LogStartOffset, f.HighWatermark, f.Err)
+}
+
 // outOfRange adds both bounds of the log to the answer that a place is outside of it.
 func outOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place, cause error) error {
 	start, end, err := c.Bounds(ctx, t, at.partition)
 	if err != nil {
 		return cause
 	}
+	return outside(t, at, start, end, cause)
+}
+
+// outside is the answer that a place is outside the log.
+func outside(t *client.Topic, at place, start, end int64, cause error) error {
 	e := api.FromError(cause)
 	e.Detail = fmt.Sprintf("offset %d of %s-%d is outside the log, which holds offsets from %d up to, but not "+
 		"including, %d", at.next, t.Name, at.partition, start, end)

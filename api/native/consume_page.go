@@ -151,7 +151,7 @@ func (p *page) fetch(ctx context.Context, c *client.Client, s *scanner, wait tim
 	for i := range results {
 		if errors.Is(results[i].Err, kerr.OffsetOutOfRange) {
 			at := p.placeOf(results[i].Partition)
-			return false, outOfRange(ctx, c, p.topic, *at, results[i].Err)
+			return false, fetchedOutOfRange(ctx, c, p.topic, *at, &results[i])
 		}
 	}
 	for i := range results {

@@ -213,7 +213,7 @@ func (h *hub) write(e *eventWriter, s *scanner, results []client.FetchResult, no
 		at := h.index(f.Partition)
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			return faulty, h.lost(h.topic, place{partition: f.Partition, next: e.offsets[at]}, f.Err)
+			return faulty, h.lost(h.topic, place{partition: f.Partition, next: e.offsets[at]}, f)
 		case isDamage(f.Err):
 			return faulty, e.unreadable(at, f.Partition, f.Err)
 		case f.Err != nil:
@@ -233,8 +233,8 @@ func (h *hub) write(e *eventWriter, s *scanner, results []client.FetchResult, no
 
 // lost is the error for a stream whose place is outside the log. Where the log ends before what the stream has read,
 // records are gone that were committed.
-func (h *hub) lost(t *client.Topic, at place, cause error) error {
-	err := outOfRange(h.ctx, h.tails.consumer.client, t, at, cause)
+func (h *hub) lost(t *client.Topic, at place, f *client.FetchResult) error {
+	err := fetchedOutOfRange(h.ctx, h.tails.consumer.client, t, at, f)
 	var e *api.Error
 	if !errors.As(err, &e) {
 		return err

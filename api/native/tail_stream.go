@@ -209,7 +209,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		delete(s.later, at)
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			return nil, goOn, s.lost(place{partition: f.Partition, next: from}, f.Err)
+			return nil, goOn, s.lost(place{partition: f.Partition, next: from}, f)
 		case isDamage(f.Err):
 			fault = e.unreadable(at, f.Partition, f.Err)
 		case f.Err != nil:
@@ -263,11 +263,11 @@ func (s *stream) postpone(i int) {
 
 // lost is the error for a place outside the log: of a fresh stream that is a mistake of whoever asked for the place,
 // else a loss.
-func (s *stream) lost(at place, cause error) error {
+func (s *stream) lost(at place, f *client.FetchResult) error {
 	if s.fresh {
-		return outOfRange(s.hub.ctx, s.hub.tails.consumer.client, s.topic, at, cause)
+		return fetchedOutOfRange(s.hub.ctx, s.hub.tails.consumer.client, s.topic, at, f)
 	}
-	return s.hub.lost(s.topic, at, cause)
+	return s.hub.lost(s.topic, at, f)
 }
 
 // judge says how to go on after a fetch: a stream that is behind and does not move has patience for a while with a

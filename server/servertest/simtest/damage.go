@@ -86,7 +86,6 @@ func (m *machine) flipBelow(what string, committed map[string]int64) string {
 	} else {
 		m.ruined.Store(true)
 	}
-	m.rotted.Store(true)
 	return fmt.Sprintf("bit %d of byte %d of %s at %s has flipped", bit, off, at.name, m.name)
 }
 

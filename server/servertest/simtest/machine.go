@@ -25,7 +25,6 @@ type machine struct {
 	skew   atomic.Int64 // of its clock
 	failed atomic.Bool  // the node wants a restart: its disk has failed a call, or it is no member any more
 	ruined atomic.Bool  // its disk may hold what no node starts on
-	rotted atomic.Bool  // bits of its disk have flipped: a log may be set aside and fetched anew
 	cuts   atomic.Int32 // of ways between it and clients
 	upset  atomic.Int64 // when clients could last not reach it, since the history's begin
 	logs   ring

@@ -38,10 +38,11 @@ type reign struct {
 	epoch     int32
 }
 
-// life is a leader epoch as one life of a machine knows it.
+// life is a leader epoch as one open log of one life of a machine knows it.
 type life struct {
 	reign
 	node *server.Node
+	log  any
 }
 
 type hashed struct {
@@ -196,12 +197,7 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 		}
 		p.shown[at] = max(p.shown[at], r.HighWatermark)
 	}
-	mine := life{at, n.node}
-	if r.Following && n.m.rotted.Load() && r.LogEnd < p.marks[mine] { // it is another log
-		delete(p.marks, mine)
-		delete(p.first, mine)
-		delete(p.starts, mine)
-	}
+	mine := life{at, n.node, r.Log}
 	if was := p.marks[mine]; r.HighWatermark < was && !p.unclean(n, r) {
 		p.s.violate("H2", "%s: the high watermark of %s goes from %d to %d in epoch %d",
 			n.m.name, r.Name, was, r.HighWatermark, r.Role.LeaderEpoch)
@@ -217,10 +213,10 @@ func (p *prober) replica(n *seen, r partition.Probe) {
 	}
 }
 
-// forget forgets what was known of partitions that a node has given up: should they come back to it, they are new.
+// forget forgets what was known of logs that a node has given up.
 func (p *prober) forget(n *seen) {
 	for l := range p.marks {
-		if _, there := n.by[l.partition]; l.node == n.node && !there {
+		if r, there := n.by[l.partition]; l.node == n.node && (!there || r.Log != l.log) {
 			delete(p.marks, l)
 			delete(p.first, l)
 			delete(p.starts, l)
@@ -246,7 +242,7 @@ func (p *prober) pair(n *seen, r partition.Probe, o *seen) {
 			n.m.name, r.Name, r.Role.LeaderEpoch, r.HighWatermark, o.m.name, other.LogEnd)
 	}
 	// What a follower knew before the leader's epoch may be more than the leader knows yet.
-	known, ok := p.first[life{reign{r.Name, r.Role.LeaderEpoch}, n.node}]
+	known, ok := p.first[life{reign{r.Name, r.Role.LeaderEpoch}, n.node, r.Log}]
 	if r.Following && other.Leading && r.HighWatermark > other.HighWatermark && ok && r.HighWatermark > known {
 		p.s.violate("H5", "%s follows %s in epoch %d with high watermark %d; %s leads with %d",
 			n.m.name, r.Name, r.Role.LeaderEpoch, r.HighWatermark, o.m.name, other.HighWatermark)
