@@ -34,6 +34,7 @@ type Limits struct {
 	LZ4Level    int    // compression.lz4.level
 	ZstdLevel   int    // compression.zstd.level
 	ZstdAllowed bool   // the client's protocol version knows zstd
+	Unsequenced bool   // a producer id may come without a sequence number
 
 	TimestampBefore int64 // message.timestamp.before.max.ms
 	TimestampAfter  int64 // message.timestamp.after.max.ms
@@ -181,7 +182,7 @@ func checkHeader(b Batch, l *Limits) *Fault {
 		return fault(ErrInvalid, "clients may not write control batches")
 	case b.HasDeleteHorizon():
 		return fault(ErrInvalid, "clients may not set a delete horizon")
-	case b.ProducerID() >= 0 && b.BaseSequence() < 0:
+	case b.ProducerID() >= 0 && b.BaseSequence() < 0 && !l.Unsequenced:
 		return fault(ErrInvalid, "producer %d without a sequence number", b.ProducerID())
 	case codec > Zstd:
 		return fault(ErrUnsupportedCodec, "the batch names %v", codec)

@@ -13,6 +13,7 @@ import (
 // AppendResult says what an append did beside writing.
 type AppendResult struct {
 	Rolled         bool  // the batch is the first of a new segment
+	Aborts         bool  // of AppendFollower: there are ABORT markers among the batches, so SettleAborted is to come
 	NewSegmentBase int64 // that segment's base offset: the producer state up to here is worth saving
 }
 
@@ -24,7 +25,9 @@ type AppendResult struct {
 func (l *Log) Append(b record.Batch) (AppendResult, error) { return l.append(b, nil) }
 
 // AppendAborting is Append for an ABORT marker, with its entry in the index of aborted transactions.
-func (l *Log) AppendAborting(b record.Batch, t AbortedTxn) (AppendResult, error) { return l.append(b, &t) }
+func (l *Log) AppendAborting(b record.Batch, t AbortedTxn) (AppendResult, error) {
+	return l.append(b, &t)
+}
 
 func (l *Log) append(b record.Batch, t *AbortedTxn) (AppendResult, error) {
 	l.lock.Lock()

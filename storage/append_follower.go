@@ -22,12 +22,14 @@ func (l *Log) AppendFollower(batches []byte) (AppendResult, error) {
 	if err := l.checkFollowing(batches); err != nil {
 		return AppendResult{}, fmt.Errorf("%s: %w", l.path, err)
 	}
-	if err := l.expectMarkersLocked(batches); err != nil {
+	aborts, err := l.expectMarkersLocked(batches)
+	if err != nil {
 		return AppendResult{}, err
 	}
 	a := followerAppend{log: l, config: l.config.Load(), active: list.active()}
 	err = a.all(batches)
 	l.afterAppend(a.config)
+	a.result.Aborts = aborts
 	return a.result, err
 }
 
@@ -62,7 +64,7 @@ func (l *Log) checkFollowing(batches []byte) error {
 
 // expectMarkersLocked looks for what belongs to transactions. The recovery point waits below the first ABORT marker
 // until SettleAborted says that its entry has been added.
-func (l *Log) expectMarkersLocked(batches []byte) (err error) {
+func (l *Log) expectMarkersLocked(batches []byte) (aborts bool, err error) {
 	eachBatch(batches, func(b record.Batch) {
 		if !b.IsTransactional() || err != nil {
 			return
@@ -71,10 +73,10 @@ func (l *Log) expectMarkersLocked(batches []byte) (err error) {
 			err = l.beginTransactionalLocked()
 		}
 		if m, ok := b.EndTxnMarker(); ok && m.Type == record.ControlAbort {
-			l.unindexed = min(l.unindexed, b.BaseOffset())
+			l.unindexed, aborts = min(l.unindexed, b.BaseOffset()), true
 		}
 	})
-	return err
+	return aborts, err
 }
 
 // followerAppend is one AppendFollower at work. The log's lock is held.

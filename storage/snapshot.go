@@ -104,6 +104,24 @@ func (l *Log) LoadProducerSnapshot() (offset int64, payload []byte, ok bool, err
 	return offset, payload, true, nil
 }
 
+// ProducerSnapshotBefore gives the newest snapshot at or below an offset that LoadProducerSnapshot could give.
+func (l *Log) ProducerSnapshotBefore(limit int64) (offset int64, payload []byte, ok bool, err error) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if _, err := l.listLocked(); err != nil {
+		return 0, nil, false, err
+	}
+	i := sort.Search(len(l.snapshots), func(i int) bool { return l.snapshots[i] > limit }) - 1
+	if i < 0 || l.snapshots[i] < l.start.Load() {
+		return 0, nil, false, nil
+	}
+	payload, err = readFile(l.dir.fs, offsetFileName(l.path, l.snapshots[i], snapshotSuffix))
+	if err != nil {
+		return 0, nil, false, err
+	}
+	return l.snapshots[i], payload, true, nil
+}
+
 // DropProducerSnapshotsAfter removes the snapshots above offset.
 func (l *Log) DropProducerSnapshotsAfter(offset int64) error {
 	l.lock.Lock()

@@ -23,6 +23,8 @@ import (
 // and a partition that has more than its share, are answered at once. There are no fetch sessions:
 // every answer is complete, with session id 0.
 //
+// With read_committed the answer ends at the last stable offset, and names the aborted transactions in it.
+//
 // A consumer that names its rack may read from a follower, up to the high watermark that the follower
 // knows (KIP-392); who is asked is the router's choice. The record bytes come from the arena in the context.
 
@@ -89,7 +91,7 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 	most := min(max(int(in.PartitionMaxBytes), 0), max(f.maxBytes-f.size, 0))
 	r := partition.FetchRequest{
 		Offset: in.FetchOffset, LeaderEpoch: in.CurrentLeaderEpoch, MaxBytes: most, Alloc: f.alloc,
-		BoundsOnly: f.size > 0 && most == 0,
+		BoundsOnly: f.size > 0 && most == 0, ReadCommitted: f.req.IsolationLevel == readCommitted,
 	}
 	got, err := log.Fetch(r)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
@@ -102,21 +104,40 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 		f.refuse(t, out, err)
 		return
 	}
-	out.RecordBatches = got.Records
+	out.RecordBatches, out.AbortedTransactions = got.Records, abortedTransactions(got.Aborted)
 	f.unsettled = f.unsettled || got.Unsettled
 	if f.size > 0 && len(got.Records) > most {
 		out.RecordBatches = got.Records[:most:most] // only the first batch of all may exceed its limit
 	}
-	if len(got.Records) > 0 && got.Next < got.HighWatermark {
+	end := got.HighWatermark
+	if r.ReadCommitted {
+		end = got.LastStable
+	}
+	if len(got.Records) > 0 && got.Next < end {
 		f.urgent = true // there is more than fits: waiting would not bring it
 	}
 	f.size += len(out.RecordBatches)
+}
+
+// readCommitted is the isolation level of who sees neither aborted nor undecided records.
+const readCommitted = 1
+
+func abortedTransactions(list []partition.AbortedTransaction) []kmsg.FetchResponseTopicPartitionAbortedTransaction {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]kmsg.FetchResponseTopicPartitionAbortedTransaction, len(list))
+	for i, t := range list {
+		out[i].ProducerID, out[i].FirstOffset = t.ProducerID, t.FirstOffset
+	}
+	return out
 }
 
 // readable is a partition as consumers read it: its leader, or a follower.
 type readable interface {
 	Fetch(partition.FetchRequest) (partition.Fetched, error)
 	Watch(w *partition.Waiter, seen int64) error
+	WatchStable(w *partition.Waiter, seen int64) error
 }
 
 func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (readable, error) {
@@ -140,7 +161,7 @@ func (f *fetch) lookUp(t *kmsg.FetchRequestTopic, number int32) (readable, error
 }
 
 func (f *fetch) refuse(t *kmsg.FetchRequestTopic, out *kmsg.FetchResponseTopicPartition, err error) {
-	out.ErrorCode, out.RecordBatches = code(err), nil
+	out.ErrorCode, out.RecordBatches, out.AbortedTransactions = code(err), nil, nil
 	f.urgent = true
 	topic, unknown := f.view.topic(t.Topic, t.TopicID)
 	if unknown == nil &&
@@ -241,7 +262,7 @@ func (f *fetch) watch(w *partition.Waiter) bool {
 			out := &f.resp.Topics[i].Partitions[j]
 			log, err := f.lookUp(t, t.Partitions[j].Partition)
 			if err == nil {
-				err = log.Watch(w, out.HighWatermark)
+				err = f.watchOne(log, w, out)
 			}
 			if err != nil {
 				f.refuse(t, out, err)
@@ -250,6 +271,14 @@ func (f *fetch) watch(w *partition.Waiter) bool {
 		}
 	}
 	return true
+}
+
+// watchOne waits for what the fetch may read to grow; while a new leader settles, that is the high watermark.
+func (f *fetch) watchOne(log readable, w *partition.Waiter, out *kmsg.FetchResponseTopicPartition) error {
+	if f.req.IsolationLevel == readCommitted && !f.unsettled {
+		return log.WatchStable(w, out.LastStableOffset)
+	}
+	return log.Watch(w, out.HighWatermark)
 }
 
 func (f *fetch) done() *kmsg.FetchResponse {

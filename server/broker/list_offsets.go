@@ -9,10 +9,9 @@ import (
 
 // ListOffsets (key 2).
 //
-// Special timestamps: -1 latest (the high watermark; read_committed is the same while there are no
-// transactions), -2 earliest, -3 the first record with the greatest timestamp, -4 earliest local,
+// Special timestamps: -1 latest (the high watermark, or the last stable offset with read_committed), -2 earliest, -3 the first record with the greatest timestamp, -4 earliest local,
 // -5 and -6 tiered storage, which has none. Any other is the first record, by offset, with that
-// time or a later one. A record at or above the high watermark is not found: offset -1, no error. To a
+// time or a later one. A record at or above that end is not found: offset -1, no error. To a
 // follower, which says so by ReplicaID, latest is the log end offset.
 
 func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
@@ -29,14 +28,14 @@ func (b *Broker) handleListOffsets(v *view, req *kmsg.ListOffsetsRequest) *kmsg.
 		}
 		for j := range in.Partitions {
 			p := &in.Partitions[j]
-			out.Partitions[j] = b.listOffset(v, in.Topic, p, asked[p.Partition], req.ReplicaID >= 0)
+			out.Partitions[j] = b.listOffset(v, in.Topic, p, asked[p.Partition], req)
 		}
 	}
 	return resp
 }
 
 func (b *Broker) listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTopicPartition,
-	times int, follower bool) kmsg.ListOffsetsResponseTopicPartition {
+	times int, req *kmsg.ListOffsetsRequest) kmsg.ListOffsetsResponseTopicPartition {
 	out := kmsg.NewListOffsetsResponseTopicPartition()
 	out.Partition = in.Partition
 	out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1
@@ -47,11 +46,13 @@ func (b *Broker) listOffset(v *view, topic string, in *kmsg.ListOffsetsRequestTo
 	leader, err := v.leaderByName(topic, in.Partition)
 	switch {
 	case err != nil:
-	case follower && in.Timestamp == timeLatest:
+	case req.ReplicaID >= 0 && in.Timestamp == timeLatest:
 		_, out.Offset, err = leader.ReplicaBounds(in.CurrentLeaderEpoch)
 	default:
 		var p partition.Position
-		p, err = leader.OffsetAt(in.Timestamp, in.CurrentLeaderEpoch)
+		p, err = leader.OffsetAt(partition.OffsetQuery{
+			Timestamp: in.Timestamp, LeaderEpoch: in.CurrentLeaderEpoch, ReadCommitted: req.IsolationLevel == readCommitted,
+		})
 		out.Offset, out.Timestamp, out.LeaderEpoch = p.Offset, p.Timestamp, p.LeaderEpoch
 	}
 	if err != nil && leader != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"millrace/record"
+	"millrace/storage"
 )
 
 // AppendRequest is one batch that a client wants stored.
@@ -51,31 +52,35 @@ func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error)
 	}
 	now := l.store.now().UnixMilli()
 	limits := settings.limits
-	limits.Now, limits.Codecs, limits.Arena = now, l.store.codecs, r.Arena
+	limits.Now, limits.Codecs, limits.Arena, limits.Unsequenced = now, l.store.codecs, r.Arena, r.Coordinator
 	p, err := record.Prepare(r.Batch, limits)
 	if err != nil {
 		return Appended{}, err
 	}
-	if p.Batch.IsTransactional() {
-		return Appended{}, ErrTransactional
+	if p.Batch.IsTransactional() && p.Batch.ProducerID() < 0 {
+		return Appended{}, fmt.Errorf("%w: a batch of a transaction without a producer id", record.ErrInvalid)
 	}
 	if err := l.slot.take(ctx); err != nil {
 		return Appended{}, err
 	}
 	a, err := l.appendPrepared(r, p.Batch, now)
 	l.slot.release()
-	if err != nil || a.Duplicate {
-		return a, err
+	if err == nil && !a.Duplicate {
+		l.appended(role, r.AllInSync)
 	}
+	return a, err
+}
+
+// appended has what was appended be committed.
+func (l *Leader) appended(role *epochRole, urgent bool) {
 	if len(role.Replicas) > 1 {
-		l.grown(r.AllInSync)
+		l.grown(urgent)
 	}
 	if l.store.commitSynced {
 		l.log.RequestSync()
 	} else {
 		l.advance()
 	}
-	return a, nil
 }
 
 // grown wakes the followers' fetches that wait for the log to grow. Where nobody waits for the batch to be
@@ -122,7 +127,7 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	end := l.log.EndOffset()
 	sequenced := b.ProducerID() >= 0
 	if sequenced {
-		dup, err := l.checkProducer(b, r.Strict)
+		dup, err := l.checkProducer(b, r, role)
 		if err != nil {
 			return Appended{}, err
 		}
@@ -135,7 +140,11 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 	}
 	b.SetBaseOffset(end)
 	b.SetLeaderEpoch(role.LeaderEpoch)
-	if err := l.write(b); err != nil {
+	begins := b.IsTransactional() && l.beginTransaction(b)
+	if err := l.write(b, nil); err != nil {
+		if begins {
+			l.undoTransaction()
+		}
 		b.SetBaseOffset(0) // the client may send the same bytes again
 		b.SetLeaderEpoch(none)
 		return Appended{}, err
@@ -168,13 +177,41 @@ func (l *Leader) checkRole() (*epochRole, error) {
 	return role, nil
 }
 
-// checkProducer applies the sequence rules, after reading the producers' state if that is still to
-// be done.
-func (l *Leader) checkProducer(b record.Batch, strict bool) (*repeat, error) {
+// checkProducer applies the rules of sequences and transactions, after reading the producers' state if that is still
+// to be done.
+func (l *Leader) checkProducer(b record.Batch, r *AppendRequest, role *epochRole) (*repeat, error) {
 	if err := l.loadProducers(); err != nil {
 		return nil, err
 	}
-	return l.producers.check(stampOf(b), strict)
+	by := terms{strict: r.Strict, unsequenced: r.Coordinator}
+	if r.Guard != nil && b.IsTransactional() {
+		if r.Guard.leaderEpoch != role.LeaderEpoch {
+			return nil, ErrNotLeader // what has happened since it was given is not known
+		}
+		by.guarded = l.producers.admits(r.Guard, b)
+	}
+	return l.producers.check(stampOf(b), by)
+}
+
+// beginTransaction counts a transaction that begins with the batch, before that is written: from then on the high
+// watermark may pass it. It says whether one begins.
+func (l *Leader) beginTransaction(b record.Batch) bool {
+	if e := l.producers.entries[b.ProducerID()]; e != nil && e.txnFirstOffset != none {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.txns.begin(b.BaseOffset())
+	l.stableLocked()
+	return true
+}
+
+// undoTransaction takes that back.
+func (l *Leader) undoTransaction() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.txns.undo()
+	l.stableLocked()
 }
 
 // repeated is the answer to the first attempt, as far as it is remembered. A forgotten batch is committed
@@ -195,10 +232,15 @@ func (l *Leader) repeated(d *repeat) (Appended, error) {
 }
 
 // write appends the batch to the log, and saves the producers when that began a new segment: the
-// snapshot holds what lies before the segment.
-func (l *Leader) write(b record.Batch) error {
+// snapshot holds what lies before the segment. aborted is the index entry of an ABORT marker.
+func (l *Leader) write(b record.Batch, aborted *storage.AbortedTxn) (err error) {
 	l.hide(b.NextOffset(), len(b))
-	res, err := l.log.Append(b)
+	var res storage.AppendResult
+	if aborted != nil {
+		res, err = l.log.AppendAborting(b, *aborted)
+	} else {
+		res, err = l.log.Append(b)
+	}
 	if err != nil {
 		l.unhide(b.BaseOffset(), len(b))
 		return err

@@ -1,10 +1,6 @@
 package partition
 
-import (
-	"context"
-
-	"millrace/storage"
-)
+import "millrace/storage"
 
 // Read reads batches from an offset on, committed or not, up to the end of the log: what a coordinator needs that
 // folds the log it leads. next is the offset behind batches. One whole batch may exceed maxBytes.
@@ -24,28 +20,4 @@ func (l *Leader) Read(from int64, maxBytes int, alloc func(n int) []byte) (batch
 		return nil, from, l.readFailed(from, err)
 	}
 	return res.Batches, res.NextOffset, nil
-}
-
-// TxnGuard is a producer's leave to append to a partition that its transaction does not have yet.
-type TxnGuard struct{}
-
-// TxnGuard asks for a producer's leave to append in a transaction; open says that the transaction has the partition
-// already.
-func (l *Leader) TxnGuard(int64, int16) (g TxnGuard, open bool, err error) {
-	return TxnGuard{}, false, ErrTransactional
-}
-
-// Marker is the end of a producer's transaction on a partition.
-type Marker struct {
-	ProducerID       int64
-	ProducerEpoch    int16
-	CoordinatorEpoch int32
-	Commit           bool
-	Version          int8
-	Epoch            int32 // append only in this leader epoch, -1: in any
-}
-
-// AppendMarker ends a transaction.
-func (l *Leader) AppendMarker(context.Context, *Marker) (Appended, error) {
-	return Appended{}, ErrTransactional
 }

@@ -9,6 +9,8 @@ type FetchRequest struct {
 	MaxBytes    int                // one whole batch may exceed it
 	Alloc       func(n int) []byte // where to put the records; the heap when nil
 	BoundsOnly  bool               // the answer has no room for records
+	// ReadCommitted ends the answer at the last stable offset instead of the high watermark.
+	ReadCommitted bool
 }
 
 // Fetched is a part of the log as a consumer may see it.
@@ -16,6 +18,8 @@ type Fetched struct {
 	Bounds
 	Records []byte // whole batches
 	Next    int64  // offset after Records
+	// Aborted are those transactions in Records that were aborted, with ReadCommitted, by where they begin.
+	Aborted []AbortedTransaction
 	// Unsettled says that the leader is new and does not know yet how much of what it found in its log is
 	// committed: an earlier leader may have shown, and acknowledged, more than Bounds tells.
 	Unsettled bool
@@ -34,18 +38,33 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	return f, err
 }
 
-// read reads below the high watermark.
-func (c *local) read(r FetchRequest) (Fetched, error) {
-	f := Fetched{Bounds: c.Bounds(), Next: r.Offset}
+// read reads below the high watermark, or the last stable offset.
+func (c *local) read(r FetchRequest) (f Fetched, err error) {
+	f = Fetched{Bounds: c.Bounds(), Next: r.Offset}
+	limit := f.HighWatermark
+	if r.ReadCommitted {
+		if f.Bounds, err = c.StableBounds(); err != nil {
+			return f, err
+		}
+		limit = f.LastStable
+	}
 	if r.Offset < f.LogStart || r.Offset > f.LogEnd {
 		return f, outOfRange(r.Offset, f.Bounds)
 	}
-	if r.Offset >= f.HighWatermark || r.BoundsOnly {
+	if r.Offset >= limit || r.BoundsOnly {
 		return f, nil
 	}
-	res, err := c.log.Read(r.Offset, r.MaxBytes, f.HighWatermark, r.Alloc)
+	res, err := c.log.Read(r.Offset, r.MaxBytes, limit, r.Alloc)
 	if err != nil {
 		return f, c.readFailed(r.Offset, err)
+	}
+	if r.ReadCommitted && len(res.Batches) > 0 {
+		if f.Aborted, err = c.aborted(r.Offset, res.NextOffset); err != nil {
+			return f, c.readFailed(r.Offset, err)
+		}
+		if c.hw.Load() < res.NextOffset { // truncated meanwhile
+			return f, nil
+		}
 	}
 	f.Records, f.Next = res.Batches, res.NextOffset
 	return f, nil
@@ -59,8 +78,16 @@ func outOfRange(offset int64, b Bounds) error {
 // is woken when all that its partitions commit amounts to what it lacks. Only what comes after seen
 // counts, so a high watermark that has moved since wakes it at once. An error means that the
 // partition is not led here any more.
-func (l *Leader) Watch(w *Waiter, seen int64) error {
+func (l *Leader) Watch(w *Waiter, seen int64) error { return l.watch(w.node(l.local, none), seen) }
+
+// WatchStable is Watch for a fetch that reads up to the last stable offset, and saw that at seen.
+func (l *Leader) WatchStable(w *Waiter, seen int64) error {
 	n := w.node(l.local, none)
+	n.stable = true
+	return l.watch(n, seen)
+}
+
+func (l *Leader) watch(n *waitNode, seen int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -68,8 +95,8 @@ func (l *Leader) Watch(w *Waiter, seen int64) error {
 		return l.gone
 	case l.ended():
 		return ErrNotLeader
-	case l.hw.Load() > seen:
-		w.wake()
+	case l.visibleLocked(n) > seen:
+		n.waiter.wake()
 		return nil
 	}
 	l.waiters.insert(n)

@@ -70,7 +70,7 @@ func (l *Leader) FetchFollower(r FollowerFetch) (FollowerFetched, error) {
 		return FollowerFetched{Bounds: f.Bounds, Next: r.Offset}, err
 	}
 	f.HighWatermark = max(f.HighWatermark, l.hw.Load()) // this very fetch may have moved it
-	f.LastStable = f.HighWatermark
+	f.LastStable = max(l.stableAt(f.HighWatermark), f.LogStart)
 	if r.Unsettled && r.Offset >= role.epochStart {
 		f.Settled = l.settled()
 		f.Unsettled = !f.Settled

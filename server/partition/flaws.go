@@ -13,4 +13,8 @@ type Flaws struct {
 	StaleLeader bool
 	// AdvanceHW makes a leader commit what it alone has.
 	AdvanceHW bool
+	// LSOOffByOne shows readers of committed records the first one that is not decided.
+	LSOOffByOne bool
+	// SkipAbortedIndex does not tell readers which transactions were aborted.
+	SkipAbortedIndex bool
 }

@@ -32,8 +32,16 @@ func (f *Follower) noteReader() {
 
 // Watch registers a consumer's fetch that saw the replica at high watermark seen: the waiter is woken when that
 // rises. An error means that the replica is no follower any more.
-func (f *Follower) Watch(w *Waiter, seen int64) error {
+func (f *Follower) Watch(w *Waiter, seen int64) error { return f.watch(w.node(f.local, none), seen) }
+
+// WatchStable is Watch for a fetch that reads up to the last stable offset, and saw that at seen.
+func (f *Follower) WatchStable(w *Waiter, seen int64) error {
 	n := w.node(f.local, none)
+	n.stable = true
+	return f.watch(n, seen)
+}
+
+func (f *Follower) watch(n *waitNode, seen int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -41,8 +49,8 @@ func (f *Follower) Watch(w *Waiter, seen int64) error {
 		return f.gone
 	case f.over.Load():
 		return ErrNotLeader
-	case f.hw.Load() > seen:
-		w.wake()
+	case f.visibleLocked(n) > seen:
+		n.waiter.wake()
 		return nil
 	}
 	f.waiters.insert(n)

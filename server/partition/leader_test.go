@@ -170,7 +170,9 @@ func (h *host) run(t *testing.T, d *datadriven.TestData) string {
 		b := h.leader.Bounds()
 		return fmt.Sprintf("start=%d stable=%d hw=%d end=%d", b.LogStart, b.LastStable, b.HighWatermark, b.LogEnd)
 	case "list":
-		p, err := h.leader.OffsetAt(int64Arg(d, "at", 0), int32(int64Arg(d, "epoch", -1)))
+		p, err := h.leader.OffsetAt(partition.OffsetQuery{
+			Timestamp: int64Arg(d, "at", 0), LeaderEpoch: int32(int64Arg(d, "epoch", -1)), ReadCommitted: d.HasArg("committed"),
+		})
 		return h.outcome(err, "offset=%d timestamp=%s epoch=%d", p.Offset, h.ago(p.Timestamp), p.LeaderEpoch)
 	case "epoch-end":
 		epoch, end, err := h.leader.EpochEnd(int32(int64Arg(d, "of", 0)), -1)

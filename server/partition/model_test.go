@@ -683,7 +683,7 @@ func (m *model) checkLeader(t *rapid.T, logs map[int32][]record.Batch) {
 			require.LessOrEqual(t, l.Bounds().HighWatermark, synced, "H1: node %d is in sync", id)
 		}
 	}
-	if p, err := l.OffsetAt(-1, -1); err == nil {
+	if p, err := l.OffsetAt(partition.OffsetQuery{Timestamp: -1, LeaderEpoch: -1}); err == nil {
 		require.GreaterOrEqual(t, p.Offset, m.latest, "H2: the latest offset falls for clients")
 		m.latest = p.Offset
 	}

@@ -25,13 +25,28 @@ type Position struct {
 
 func nowhere() Position { return Position{Offset: none, Timestamp: none, LeaderEpoch: none} }
 
+// OffsetQuery asks for an offset by time.
+type OffsetQuery struct {
+	Timestamp     int64
+	LeaderEpoch   int32 // what the client believes, or -1
+	ReadCommitted bool  // the log ends at the last stable offset instead of the high watermark
+}
+
 // OffsetAt finds the offset that a ListOffsets timestamp asks for: the first record by offset with
 // that time or later, or one of the special places. Only committed records are found.
-func (l *Leader) OffsetAt(timestamp int64, leaderEpoch int32) (Position, error) {
-	if err := l.checkEpoch(leaderEpoch); err != nil {
+func (l *Leader) OffsetAt(q OffsetQuery) (Position, error) {
+	if err := l.checkEpoch(q.LeaderEpoch); err != nil {
 		return nowhere(), err
 	}
-	bounds := l.Bounds()
+	bounds, timestamp := l.Bounds(), q.Timestamp
+	end := bounds.HighWatermark
+	if q.ReadCommitted {
+		var err error
+		if bounds, err = l.StableBounds(); err != nil {
+			return nowhere(), err
+		}
+		end = bounds.LastStable
+	}
 	role := l.role.Load()
 	settled := bounds.HighWatermark >= role.epochStart
 	switch {
@@ -39,7 +54,7 @@ func (l *Leader) OffsetAt(timestamp int64, leaderEpoch int32) (Position, error) 
 		if !settled {
 			return nowhere(), ErrOffsetUnknown
 		}
-		return Position{Offset: bounds.HighWatermark, Timestamp: none, LeaderEpoch: role.LeaderEpoch}, nil
+		return Position{Offset: end, Timestamp: none, LeaderEpoch: role.LeaderEpoch}, nil
 	case timestamp == timeEarliest, timestamp == timeEarliestLocal:
 		epoch, err := l.epochOf(bounds.LogStart)
 		return Position{Offset: bounds.LogStart, Timestamp: none, LeaderEpoch: epoch}, err
@@ -52,7 +67,7 @@ func (l *Leader) OffsetAt(timestamp int64, leaderEpoch int32) (Position, error) 
 	if err != nil || p.Offset == none {
 		return nowhere(), err
 	}
-	if p.Offset >= bounds.HighWatermark {
+	if p.Offset >= end {
 		if !settled {
 			return nowhere(), ErrOffsetUnknown
 		}

@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/ktag"
 	"millrace/record"
+	"millrace/storage"
 )
 
 const (
@@ -32,7 +33,12 @@ type producers struct {
 	// cut says that what a new entry begins with need not be its producer's first batch: the beginning of the
 	// log is gone, or producers were forgotten.
 	cut bool
+	// txns follow from the entries and the log. They are guarded by the replica's mu once the state is in use.
+	txns *transactions
 }
+
+// newProducers is the state of a log without producers.
+func newProducers(cut bool) *producers { return &producers{cut: cut, txns: newTransactions()} }
 
 // producer is what a partition knows of one producer id.
 type producer struct {
@@ -41,6 +47,7 @@ type producer struct {
 	lastTimestamp    int64 // of the newest batch, by its own clock
 	seen             int64 // leader's clock when it was last touched; not in snapshots
 	txnFirstOffset   int64 // none when no transaction is open
+	marked           int64 // offset of its newest marker, none when there is none in memory; not in snapshots
 	count            int   // of batches remembered; <= windowBatches
 	cut              bool  // batches of this epoch before the remembered ones may have been written
 	batches          [windowBatches]written
@@ -66,6 +73,8 @@ type stamp struct {
 	timestamp     int64
 	transactional bool
 	control       bool
+	empty         bool // compaction has left no record
+	marker        *record.EndTxnMarker
 }
 
 // stampOf reads the header of b. A named producer gives one sequence to a whole batch, any other one
@@ -80,9 +89,15 @@ func stampOf(b record.Batch) stamp {
 		timestamp:     b.MaxTimestamp(),
 		transactional: b.IsTransactional(),
 		control:       b.IsControl(),
+		empty:         b.Count() == 0,
+	}
+	if s.control {
+		if m, ok := b.EndTxnMarker(); ok {
+			s.marker = &m
+		}
 	}
 	s.last = s.first
-	if !ktag.IsNamed(s.producerID) {
+	if s.first != none && !ktag.IsNamed(s.producerID) {
 		s.last = record.AddSequence(s.first, b.LastOffsetDelta())
 	}
 	return s
@@ -124,26 +139,55 @@ type repeat struct {
 	remembered bool // false: older than the window, so its offsets are forgotten
 }
 
-// check applies the sequence rules to a batch of a client, before it is written. It answers a repeat
-// when an earlier attempt wrote the batch. strict concerns named producers: no gaps.
-func (p *producers) check(s stamp, strict bool) (*repeat, error) {
+// terms are what a batch is checked by beside its own header.
+type terms struct {
+	strict      bool // no gaps in the sequences of a named producer
+	unsequenced bool // a coordinator's: sequences are not checked
+	guarded     bool // its producer may begin its transaction on this partition
+}
+
+// check applies the rules of sequences and transactions to a batch, before it is written. It answers a repeat when an
+// earlier attempt wrote the batch.
+func (p *producers) check(s stamp, by terms) (*repeat, error) {
 	e := p.entries[s.producerID]
 	if e != nil && s.epoch < e.epoch {
 		return nil, &FencedError{Producer: s.producerID, Got: s.epoch, Current: e.epoch}
 	}
-	if ktag.IsNamed(s.producerID) {
-		return e.checkNamed(s, strict)
+	var (
+		rep      *repeat
+		disorder error
+	)
+	switch {
+	case by.unsequenced:
+	case ktag.IsNamed(s.producerID):
+		rep, disorder = e.checkNamed(s, by.strict)
+	default:
+		rep, disorder = e.checkCounted(s)
 	}
-	return e.checkCounted(s)
+	open := e != nil && e.txnFirstOffset != none
+	switch {
+	case rep != nil:
+		return rep, nil
+	case s.transactional && !by.guarded && !(open && s.epoch == e.epoch):
+		return nil, ErrTxnState
+	case disorder != nil:
+		return nil, disorder
+	case !s.transactional && open:
+		return nil, errOpenTransaction
+	case s.transactional && !open && p.txns.open >= maxOpenTransactions:
+		return nil, ErrTxnCrowded
+	}
+	return nil, nil
 }
 
 // checkCounted is Kafka's rule: sequences count records and have no gaps. e is nil for a producer
-// that is new, or forgotten: then any sequence is taken, as its earlier ones may have expired.
+// that is new, or forgotten: then any sequence is taken, as its earlier ones may have expired. But a transaction
+// begins in an epoch of its own, with 0.
 func (e *producer) checkCounted(s stamp) (*repeat, error) {
-	if e == nil {
+	if e == nil && !s.transactional {
 		return nil, nil
 	}
-	if s.epoch != e.epoch {
+	if e == nil || s.epoch != e.epoch {
 		if s.first != 0 {
 			return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: 0}
 		}
@@ -155,14 +199,11 @@ func (e *producer) checkCounted(s stamp) (*repeat, error) {
 		}
 	}
 	next := int32(0)
-	if e.count > 0 {
+	if e.count > 0 && e.newest().lastSequence != none {
 		next = record.AddSequence(e.newest().lastSequence, 1)
 	}
 	if s.first != next {
 		return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: next}
-	}
-	if e.txnFirstOffset != none {
-		return nil, errOpenTransaction
 	}
 	return nil, nil
 }
@@ -196,18 +237,28 @@ func (e *producer) checkNamed(s stamp, strict bool) (*repeat, error) {
 	return nil, &PassedOverError{Producer: s.producerID, Got: s.first, Last: last}
 }
 
+// change is what a batch does to its producer's transaction.
+type change struct {
+	producerID int64
+	begins     int64 // the first offset of one that it begins, else none
+	ended      int64 // the first offset of one that it ends, else none
+	marker     int64 // its own offset then
+	aborted    bool
+}
+
 // apply takes up a batch that is in the log, by whichever way it came there. now is the leader's
-// clock in milliseconds.
-func (p *producers) apply(s stamp, now int64) {
+// clock in milliseconds. What it does to transactions is left to the caller.
+func (p *producers) apply(s stamp, now int64) (c change) {
+	c = change{producerID: s.producerID, begins: none, ended: none}
 	if s.producerID < 0 {
-		return
+		return c
 	}
 	e := p.entries[s.producerID]
 	if e == nil {
 		if len(p.entries) >= maxProducers {
 			p.forgetOldest()
 		}
-		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none, cut: p.cut}
+		e = &producer{epoch: s.epoch, coordinatorEpoch: none, txnFirstOffset: none, marked: none, cut: p.cut}
 		if p.entries == nil {
 			p.entries = make(map[int64]*producer)
 		}
@@ -218,8 +269,11 @@ func (p *producers) apply(s stamp, now int64) {
 	}
 	e.lastTimestamp, e.seen = s.timestamp, now
 	if s.control {
-		e.txnFirstOffset = none
-		return
+		if s.marker != nil {
+			c.ended, c.marker, c.aborted = e.txnFirstOffset, s.lastOffset, s.marker.Type == record.ControlAbort
+			e.coordinatorEpoch, e.txnFirstOffset, e.marked = s.marker.CoordinatorEpoch, none, s.lastOffset
+		}
+		return c
 	}
 	e.push(written{
 		lastSequence: s.last,
@@ -227,9 +281,24 @@ func (p *producers) apply(s stamp, now int64) {
 		lastOffset:   s.lastOffset,
 		timestamp:    s.timestamp,
 	})
-	if s.transactional && e.txnFirstOffset == none {
-		e.txnFirstOffset = s.firstOffset
+	if s.transactional && e.txnFirstOffset == none && !s.empty {
+		e.txnFirstOffset, c.begins = s.firstOffset, s.firstOffset
 	}
+	return c
+}
+
+// fold is apply where nobody else knows of the state yet. It gives the transaction that was aborted, if one was.
+func (p *producers) fold(b record.Batch, now int64) (t storage.AbortedTxn, aborted bool) {
+	c := p.apply(stampOf(b), now)
+	if c.begins != none {
+		p.txns.begin(c.begins)
+	}
+	if c.ended == none {
+		return t, false
+	}
+	t = p.txns.aborted(c)
+	p.txns.end(c.ended, c.marker)
+	return t, c.aborted
 }
 
 // push remembers w as the newest batch and forgets the oldest when the window is full.

@@ -27,7 +27,7 @@ func addSequence(s, n int32) int32 { return int32((int64(s) + int64(n)) % (1 << 
 func TestGoldenSnapshot(t *testing.T) {
 	const golden = "00017f9ea7410000000100000000000003e8000300000009000000000000002c00000002" +
 		"0000018bcfe56805ffffffff000000000000002a"
-	p := &producers{}
+	p := newProducers(false)
 	s := data(1000, 3, 7, 3, 42)
 	s.timestamp, s.transactional = 1700000000005, true
 	p.apply(s, 0)
@@ -45,7 +45,7 @@ func TestGoldenSnapshot(t *testing.T) {
 }
 
 func TestEmptySnapshot(t *testing.T) {
-	b := (&producers{}).encode()
+	b := newProducers(false).encode()
 	require.Len(t, b, snapshotHeaderSize)
 	p, err := decodeProducers(b, 0)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestEmptySnapshot(t *testing.T) {
 }
 
 func TestDamagedSnapshot(t *testing.T) {
-	p := &producers{}
+	p := newProducers(false)
 	p.apply(data(1, 0, 0, 1, 0), 0)
 	p.apply(data(2, 0, 0, 1, 1), 0)
 	good := p.encode()
@@ -145,12 +145,12 @@ func TestNamedSequenceRules(t *testing.T) {
 func checkRules(t *testing.T, rules []rule) {
 	for _, c := range rules {
 		t.Run(c.name, func(t *testing.T) {
-			p := &producers{}
+			p := newProducers(false)
 			for _, s := range c.before {
 				p.apply(s, 0)
 			}
 			before := p.encode()
-			dup, err := p.check(c.now, c.strict)
+			dup, err := p.check(c.now, terms{strict: c.strict})
 			require.Equal(t, c.want, verdict(dup, err))
 			require.Equal(t, before, p.encode(), "check changed the state")
 		})
@@ -168,7 +168,7 @@ func sequences(id int64, of ...int32) (out []stamp) {
 // What a snapshot does not hold may have been written; what its log never held was not.
 func TestNamedProducersAfterARestart(t *testing.T) {
 	id := ktag.NamedProducerID("n")
-	before := &producers{}
+	before := newProducers(false)
 	for _, s := range sequences(id, 3, 5) {
 		before.apply(s, 0)
 	}
@@ -178,12 +178,12 @@ func TestNamedProducersAfterARestart(t *testing.T) {
 	for sequence, want := range map[int32]string{
 		3: "repeat, forgotten", 4: "repeat, forgotten", 5: "repeat of 1..1", 6: "passed over by 8", 8: "repeat of 0..0",
 	} {
-		dup, err := p.check(sequences(id, sequence)[0], false)
+		dup, err := p.check(sequences(id, sequence)[0], terms{})
 		require.Equal(t, want, verdict(dup, err), "%d", sequence)
 	}
-	cut := &producers{cut: true} // as read from a log whose beginning is gone
+	cut := newProducers(true) // as read from a log whose beginning is gone
 	cut.apply(sequences(id, 3)[0], 0)
-	dup, err := cut.check(sequences(id, 2)[0], false)
+	dup, err := cut.check(sequences(id, 2)[0], terms{})
 	require.Equal(t, "repeat, forgotten", verdict(dup, err))
 }
 
@@ -209,7 +209,7 @@ func verdict(dup *repeat, err error) string {
 }
 
 func TestExpiry(t *testing.T) {
-	p := &producers{}
+	p := newProducers(false)
 	old := data(1, 0, 0, 1, 0) // its own timestamp is 1000
 	p.apply(old, 50_000)       // the leader's clock says it is recent
 	p.apply(data(2, 0, 0, 1, 1), 90_000)
@@ -245,7 +245,7 @@ func TestProducersAreBounded(t *testing.T) {
 // deeper than one batch are forgotten.
 func TestSnapshotThenReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		whole, later := &producers{}, &producers{}
+		whole, later := newProducers(false), newProducers(false)
 		cut := rapid.IntRange(0, 30).Draw(t, "cut")
 		offset := int64(0)
 		for i := range 40 {

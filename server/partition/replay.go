@@ -12,8 +12,14 @@ var errReplayed = errors.New("replayed")
 
 // loadProducers reads the producers' state unless that is done: the newest snapshot that can be
 // read, then the headers of the batches after it. Batches that this leader appended without the
-// state carry no sequences, so the replay ends where the log ended at open. The slot is held.
+// state carry no sequences, so the replay ends where the log ended at open. From then on the last stable offset is
+// known. The slot is held.
 func (c *local) loadProducers() error {
+	if c.log.AbortedLost() {
+		if err := c.rebuildAborted(); err != nil {
+			return err
+		}
+	}
 	if c.producers != nil {
 		return nil
 	}
@@ -22,20 +28,73 @@ func (c *local) loadProducers() error {
 	if err != nil {
 		return fmt.Errorf("load producer state: %w", err)
 	}
-	if from < c.replayTo {
-		err = c.log.Scan(max(from, c.log.StartOffset()), func(b record.Batch) error {
-			if b.BaseOffset() >= c.replayTo {
-				return errReplayed
-			}
-			p.apply(stampOf(b), now)
-			return nil
-		})
+	err = c.replay(from, c.replayTo, func(b record.Batch) error {
+		p.fold(b, now)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	c.producers = p
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.txns = p.txns
+	c.stableLocked()
+	return nil
+}
+
+// replay calls f with the batches from an offset on that begin below another one.
+func (c *local) replay(from, to int64, f func(record.Batch) error) error {
+	if from >= to {
+		return nil
+	}
+	err := c.log.Scan(max(from, c.log.StartOffset()), func(b record.Batch) error {
+		if b.BaseOffset() >= to {
+			return errReplayed
+		}
+		return f(b)
+	})
 	if err != nil && !errors.Is(err, errReplayed) {
 		return fmt.Errorf("replay producer state from offset %d: %w", from, err)
 	}
-	c.producers = p
 	return nil
+}
+
+// rebuildAborted makes the index of aborted transactions complete. Where a transaction began is known from a snapshot
+// of before, or from the log. The slot is held.
+func (c *local) rebuildAborted() error {
+	now := c.store.now().UnixMilli()
+	err := c.log.RebuildAborted(func(from int64) error {
+		p, at, err := c.readSnapshotBefore(from, now)
+		if err != nil {
+			return err
+		}
+		return c.replay(at, c.log.EndOffset(), func(b record.Batch) error {
+			if t, aborted := p.fold(b, now); aborted && t.LastOffset >= from {
+				return c.log.AppendAborted(t)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("make the index of aborted transactions anew: %w", err)
+	}
+	return nil
+}
+
+// readSnapshotBefore finds the newest usable snapshot at or below an offset, and the offset it covers up to.
+func (c *local) readSnapshotBefore(offset, now int64) (*producers, int64, error) {
+	for {
+		at, payload, ok, err := c.log.ProducerSnapshotBefore(offset)
+		if err != nil || !ok {
+			start := c.log.StartOffset()
+			return newProducers(start > 0), start, err
+		}
+		if p, err := decodeProducers(payload, now); err == nil {
+			return p, at, nil
+		}
+		offset = at - 1
+	}
 }
 
 // readSnapshot finds the newest usable snapshot and the offset it covers up to. Snapshots beyond the
@@ -48,7 +107,7 @@ func (c *local) readSnapshot(now int64) (*producers, int64, error) {
 		}
 		if !ok {
 			start := c.log.StartOffset()
-			return &producers{cut: start > 0}, start, nil
+			return newProducers(start > 0), start, nil
 		}
 		if offset <= c.replayTo {
 			p, err := decodeProducers(payload, now)

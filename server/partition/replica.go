@@ -29,7 +29,11 @@ type local struct {
 	name     Name
 	settings atomic.Pointer[Settings]
 	hw       atomic.Int64 // high watermark; changed with mu held
-	damaged  atomic.Bool  // the operator was told of damage
+	// unstable is the first offset that no marker has decided, as txns say; unknownStable while those are not known.
+	// What is appended is counted before it is written, so that the high watermark cannot pass it unseen. Changed with
+	// mu held.
+	unstable atomic.Int64
+	damaged  atomic.Bool // the operator was told of damage
 
 	leader   atomic.Pointer[Leader]   // the role; at most one of the two is not nil; set with the slot held
 	follower atomic.Pointer[Follower] // as leader
@@ -43,9 +47,10 @@ type local struct {
 
 	mu sync.Mutex
 	// Guarded by mu.
-	waiters waitList // for the high watermark
-	orphans waitList // produces whose leader here was deposed
-	gone    error    // why the log cannot be used any more
+	txns    *transactions // of producers; nil while those have not been read
+	waiters waitList      // for the high watermark
+	orphans waitList      // produces whose leader here was deposed
+	gone    error         // why the log cannot be used any more
 }
 
 // newReplica wraps an open log. It does no I/O.
@@ -60,6 +65,7 @@ func newReplica(s *Store, log *storage.Log, name Name, settings *Settings) *Repl
 	}}
 	r.settings.Store(settings)
 	r.hw.Store(log.HighWatermark())
+	r.unstable.Store(unknownStable)
 	if s.commitSynced {
 		log.OnSynced(r.synced)
 	}
@@ -235,11 +241,14 @@ func (c *local) Offline() error { return c.log.Offline() }
 // Bounds are the offsets of a partition at one moment.
 type Bounds struct{ LogStart, LastStable, HighWatermark, LogEnd int64 }
 
-// Bounds reads the partition's offsets so that they are in order whatever happens meanwhile.
+// Bounds reads the partition's offsets so that they are in order whatever happens meanwhile. As long as nobody has asked
+// for the last stable offset since the log was opened, it is the high watermark.
 func (c *local) Bounds() Bounds {
 	start := c.log.StartOffset()
 	hw := max(c.hw.Load(), start)
-	return Bounds{LogStart: start, LastStable: hw, HighWatermark: hw, LogEnd: max(c.log.EndOffset(), hw)}
+	return Bounds{
+		LogStart: start, LastStable: max(c.stableAt(hw), start), HighWatermark: hw, LogEnd: max(c.log.EndOffset(), hw),
+	}
 }
 
 // ApplyRetention removes the segments that the topic's settings do not keep, never beyond the high
@@ -335,7 +344,7 @@ func (c *local) readFailed(offset int64, err error) error {
 // that replay and nothing else. The slot is not held, as nobody else uses the log any more.
 func (c *local) snapshotAtEnd() {
 	end := c.log.EndOffset()
-	if c.snapshotAt == end || c.producers == nil && c.replayTo == end {
+	if !c.log.AbortedLost() && (c.snapshotAt == end || c.producers == nil && c.replayTo == end) {
 		return
 	}
 	if err := c.loadProducers(); err != nil {

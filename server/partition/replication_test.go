@@ -302,7 +302,7 @@ func (s *replication) runList(d *datadriven.TestData) string {
 	if l == nil {
 		return s.said(partition.ErrNotLeader, "")
 	}
-	p, err := l.OffsetAt(-1, -1)
+	p, err := l.OffsetAt(partition.OffsetQuery{Timestamp: -1, LeaderEpoch: -1})
 	return s.said(err, "latest=%d", p.Offset)
 }
 

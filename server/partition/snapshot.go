@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 )
 
 // A producer snapshot is Kafka's file of the same name, all integers big-endian:
@@ -72,7 +73,8 @@ func decodeProducers(b []byte, now int64) (*producers, error) {
 	if count != len(b)/snapshotEntrySize || len(b)%snapshotEntrySize != 0 {
 		return nil, errSnapshot
 	}
-	p := &producers{entries: make(map[int64]*producer, count)}
+	p := newProducers(false)
+	p.entries = make(map[int64]*producer, count)
 	for ; len(b) > 0; b = b[snapshotEntrySize:] {
 		id, e := decodeEntry(b)
 		e.seen = now
@@ -81,7 +83,22 @@ func decodeProducers(b []byte, now int64) (*producers, error) {
 	if len(p.entries) != count {
 		return nil, errSnapshot
 	}
+	p.restoreTransactions()
 	return p, nil
+}
+
+// restoreTransactions begins the transactions that are open by the entries.
+func (p *producers) restoreTransactions() {
+	var open []int64
+	for _, e := range p.entries {
+		if e.txnFirstOffset != none {
+			open = append(open, e.txnFirstOffset)
+		}
+	}
+	slices.Sort(open)
+	for _, first := range open {
+		p.txns.begin(first)
+	}
 }
 
 func decodeEntry(b []byte) (id int64, e *producer) {
@@ -90,6 +107,7 @@ func decodeEntry(b []byte) (id int64, e *producer) {
 		lastTimestamp:    int64(binary.BigEndian.Uint64(b[26:])),
 		coordinatorEpoch: int32(binary.BigEndian.Uint32(b[34:])),
 		txnFirstOffset:   int64(binary.BigEndian.Uint64(b[38:])),
+		marked:           none,
 		cut:              true,
 	}
 	w := written{

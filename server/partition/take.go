@@ -187,6 +187,7 @@ func (f *Follower) beginWithin(first record.Batch, end int64) error {
 
 // write appends batches and takes up their producers. The slot is held.
 func (f *Follower) write(batches []byte) error {
+	f.holdStable(batches)
 	res, err := f.log.AppendFollower(batches)
 	if f.producers == nil && res.Rolled {
 		if err := f.loadProducers(); err != nil {
@@ -196,14 +197,52 @@ func (f *Follower) write(batches []byte) error {
 		f.saveProducers(res.NewSegmentBase)
 	}
 	if f.producers != nil {
-		f.applyProducers(batches, res)
+		if failed := f.applyProducers(batches, res); err == nil {
+			err = failed
+		}
 	}
 	return err
 }
 
+// holdStable keeps the last stable offset from passing the first transaction that may begin in batches, before those
+// are written and the high watermark may pass them. The slot is held.
+func (f *Follower) holdStable(batches []byte) {
+	if f.txns == nil {
+		return
+	}
+	for rest := batches; len(rest) > 0; {
+		b, after, err := record.Next(rest)
+		if err != nil {
+			return
+		}
+		if b.IsTransactional() && !b.IsControl() {
+			f.mu.Lock()
+			f.txns.held = b.BaseOffset()
+			f.stableLocked()
+			f.mu.Unlock()
+			return
+		}
+		rest = after
+	}
+}
+
+// releaseStable ends that. The slot is held.
+func (f *Follower) releaseStable() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.txns.held == allStable {
+		return
+	}
+	f.txns.held = allStable
+	if f.stableLocked() {
+		f.wakeStableLocked()
+	}
+}
+
 // applyProducers takes up the producers of batches that were appended, and saves the state where a segment began
 // among them. The slot is held.
-func (f *Follower) applyProducers(batches []byte, res storage.AppendResult) {
+func (f *Follower) applyProducers(batches []byte, res storage.AppendResult) error {
+	defer f.releaseStable()
 	now, end := f.store.now().UnixMilli(), f.log.EndOffset()
 	save := res.Rolled && f.snapshotAt != res.NewSegmentBase
 	for rest := batches; len(rest) > 0; {
@@ -215,9 +254,27 @@ func (f *Follower) applyProducers(batches []byte, res storage.AppendResult) {
 			f.saveProducers(res.NewSegmentBase)
 			save = false
 		}
-		f.producers.apply(stampOf(b), now)
+		ch := f.producers.apply(stampOf(b), now)
+		if ch.ended != none && ch.aborted {
+			if err := f.indexAborted(ch); err != nil {
+				return err
+			}
+		}
+		f.track(ch)
 		rest = after
 	}
+	if res.Aborts {
+		f.log.SettleAborted()
+	}
+	return nil
+}
+
+// indexAborted adds the index entry of an ABORT marker that is in the log. The slot is held.
+func (f *Follower) indexAborted(ch change) error {
+	f.mu.Lock()
+	t := f.txns.aborted(ch)
+	f.mu.Unlock()
+	return f.log.AppendAborted(t)
 }
 
 // advance moves the high watermark to what the leader says, as far as this replica has the log.
@@ -232,8 +289,23 @@ func (f *Follower) advanceLocked() {
 	if f.over.Load() || to <= f.hw.Load() {
 		return
 	}
+	stable := f.stableAt(f.hw.Load())
 	f.hw.Store(to)
 	f.log.SetHighWatermark(to)
-	f.waiters.wakeAll()
+	f.stableLocked()
+	f.wakeReadersLocked(f.stableAt(to) > stable)
 	f.decideLocked(false)
+}
+
+// wakeReadersLocked wakes the consumers that wait for the high watermark, which has risen, and those that wait for the
+// last stable offset if that has.
+func (f *Follower) wakeReadersLocked(stable bool) {
+	for n := f.waiters.head; n != nil; {
+		next := n.next
+		if stable || !n.stable {
+			f.waiters.remove(n)
+			n.waiter.wake()
+		}
+		n = next
+	}
 }

@@ -75,6 +75,9 @@ func (f *Follower) setWatermark(offset int64) {
 // forgetProducers makes the state be read anew from what will be left of the log. The slot is held.
 func (f *Follower) forgetProducers() {
 	f.producers, f.snapshotAt = nil, none
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetStableLocked()
 }
 
 // alarm tells of a truncation below the high watermark. A leader that was elected from the in-sync replicas has

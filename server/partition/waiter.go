@@ -35,6 +35,7 @@ type waitNode struct {
 	prev, next *waitNode
 	linked     bool
 	target     int64 // produce: the high watermark to wait for; else none
+	stable     bool  // consumer: it waits for the last stable offset
 	epoch      int32 // produce: the leader epoch that wrote the batch
 	fate       fate  // produce: what has become of the batch, when its leader was deposed
 	seen       Seen  // follower's fetch: what is no news to it
@@ -137,7 +138,7 @@ func (w *Waiter) node(owner *local, target int64) *waitNode {
 	}
 	n := w.nodes[w.inUse]
 	w.inUse++
-	n.owner, n.target = owner, target
+	n.owner, n.target, n.stable = owner, target, false
 	return n
 }
 

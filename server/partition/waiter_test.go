@@ -161,7 +161,7 @@ func fetchError(l *partition.Leader) error {
 }
 
 func offsetError(l *partition.Leader) error {
-	_, err := l.OffsetAt(-1, -1)
+	_, err := l.OffsetAt(partition.OffsetQuery{Timestamp: -1, LeaderEpoch: -1})
 	return err
 }
 

@@ -38,13 +38,23 @@ func (l *Leader) advanceLocked(due []*Waiter) []*Waiter {
 		return due
 	}
 	l.checkBounds(to)
+	stable := l.stableAt(old)
 	l.hw.Store(to)
 	l.log.SetHighWatermark(to)
+	l.stableLocked()
 	l.decideLocked(false)
 	bytes := l.revealLocked(old, to)
+	stableBytes := bytes
+	switch now := l.stableAt(to); {
+	case stable == old && now == to: // no transaction is in the way
+	case now > stable:
+		stableBytes = unknownBytes
+	default:
+		stableBytes = 0
+	}
 	for n := l.waiters.head; n != nil; {
 		next := n.next
-		if n.due(to, bytes) {
+		if n.due(to, bytes, stableBytes) {
 			l.waiters.remove(n)
 			due = append(due, n.waiter)
 		}
@@ -95,10 +105,13 @@ func (s *Store) active(broker int32, epoch int64) bool {
 }
 
 // due tells whether a high watermark that moved to hw over bytes of records ends the wait. A fetch
-// that waits at several leaders counts the bytes of all.
-func (n *waitNode) due(hw, bytes int64) bool {
+// that waits at several leaders counts the bytes of all. stableBytes count for who reads up to the last stable offset.
+func (n *waitNode) due(hw, bytes, stableBytes int64) bool {
 	if n.target != none {
 		return hw >= n.target
+	}
+	if n.stable {
+		bytes = stableBytes
 	}
 	return n.waiter.missing.Add(-bytes) <= 0
 }
