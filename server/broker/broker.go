@@ -171,7 +171,7 @@ func Keys() []kmsg.Key {
 	return []kmsg.Key{
 		kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.DeleteRecords, kmsg.InitProducerID,
 		kmsg.OffsetForLeaderEpoch, kmsg.DescribeConfigs, kmsg.DescribeLogDirs, kmsg.DescribeCluster,
-		kmsg.DescribeProducers, kmsg.DescribeQuorum,
+		kmsg.DescribeProducers, kmsg.DescribeQuorum, kmsg.WriteTxnMarkers,
 	}
 }
 
@@ -212,6 +212,8 @@ func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		return b.handleDescribeCluster(v, req), nil
 	case *kmsg.DescribeProducersRequest:
 		return b.handleDescribeProducers(v, req), nil
+	case *kmsg.WriteTxnMarkersRequest:
+		return answer(b.handleWriteTxnMarkers(ctx, v, req))
 	case *kmsg.DescribeQuorumRequest:
 		return b.handleDescribeQuorum(v, req), nil
 	default:

@@ -20,8 +20,8 @@ import (
 // together, so they share a commit. Each partition is answered for itself. acks=0 is answered like
 // acks=1: whoever speaks the wire protocol drops that answer.
 //
-// Transactional batches are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request
-// while no transaction coordinator exists: a definite error that clients do not retry.
+// Batches of a transaction need the transactional id in the request (produce_txn.go); without it the whole request is
+// refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 //
 // Beyond Kafka, a partition may carry ExpectedOffset and StrictSequence (package ktag) and is
 // answered with Duplicate, AppendTime, FirstCount, ActualOffset, ExpectedSequence, CurrentEpoch,
@@ -49,6 +49,11 @@ func (b *Broker) handleProduce(ctx context.Context, v *view, req *kmsg.ProduceRe
 	var few [4]produced
 	waiting := few[:0]
 	p := producer{broker: b, view: v, req: req, arena: record.ArenaFrom(ctx)}
+	if req.TransactionID != nil {
+		if err := p.admit(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for i := range req.Topics {
 		in, out := &req.Topics[i], &resp.Topics[i]
 		for j := range in.Partitions {
@@ -73,6 +78,8 @@ type producer struct {
 	view   *view
 	req    *kmsg.ProduceRequest
 	arena  *record.Arena
+	// admissions are those of the batches of a transaction; nil for a request without one.
+	admissions map[*kmsg.ProduceRequestTopicPartition]*admission
 }
 
 // partition appends one batch and fills in its answer. It returns what to wait for, if anything. An
@@ -94,6 +101,13 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 			r.Expected = offset
 		}
 		r.Strict = ktag.StrictSequence(&in.UnknownTags)
+	}
+	if given := p.admissions[in]; given != nil {
+		if given.err != nil {
+			p.notAdmitted(out, given.err)
+			return produced{}, nil
+		}
+		r.Guard = &given.guard
 	}
 	a, err := leader.Append(ctx, &r)
 	if err != nil {
@@ -208,16 +222,8 @@ func noAnswer(ctx context.Context) error {
 
 // refuseProduce finds what is wrong with a request as a whole.
 func refuseProduce(req *kmsg.ProduceRequest) error {
-	if req.TransactionID != nil {
-		return partition.ErrTransactional
-	}
-	for i := range req.Topics {
-		for j := range req.Topics[i].Partitions {
-			b := record.Batch(req.Topics[i].Partitions[j].Records)
-			if len(b) >= record.HeaderSize && b.Magic() == 2 && b.IsTransactional() {
-				return partition.ErrTransactional
-			}
-		}
+	if err := refuseTransaction(req); err != nil {
+		return err
 	}
 	if req.Acks != acksAll && req.Acks != 0 && req.Acks != acksLeader {
 		return kerr.InvalidRequiredAcks

@@ -75,7 +75,7 @@ func TestProduceRefusals(t *testing.T) {
 		{"transactional batch", func(*kmsg.ProduceRequest) {}, "t", transactional(),
 			"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"},
 		{"transactional id", func(r *kmsg.ProduceRequest) { r.TransactionID = kmsg.StringPtr("x") }, "t", plain("v"),
-			"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"},
+			"INVALID_RECORD"},
 		{"null keys", func(*kmsg.ProduceRequest) {}, "compacted", keyless(), "INVALID_RECORD"},
 		{"too few replicas", func(*kmsg.ProduceRequest) {}, "two", plain("v"), "NOT_ENOUGH_REPLICAS"},
 		{"too few replicas, acks 1", func(r *kmsg.ProduceRequest) { r.Acks = 1 }, "two", plain("v"), "NONE"},
