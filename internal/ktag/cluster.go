@@ -55,8 +55,18 @@ func RefusedBrokers(t *kmsg.Tags) []int32 {
 // ISR and to move the leadership away if the sender has it, because its log is damaged.
 func SetResign(t *kmsg.Tags) { t.Set(tagResign, nil) }
 
-// Resign reports whether SetResign was called.
+// SetResignEligible asks the same for a log that has all it ever had but takes nothing more for now: the replica stays
+// eligible to lead where the ISR gets too short.
+func SetResignEligible(t *kmsg.Tags) { t.Set(tagResign, []byte{1}) }
+
+// Resign reports whether SetResign or SetResignEligible was called.
 func Resign(t *kmsg.Tags) bool { return has(t, tagResign) }
+
+// ResignEligible reports whether SetResignEligible was called.
+func ResignEligible(t *kmsg.Tags) bool {
+	v, ok := get(t, tagResign)
+	return ok && len(v) == 1 && v[0] == 1
+}
 
 // SetAppliedIndex gives, in an answer of the controller, the index of the metadata log that holds what
 // the answer speaks of: a node that has applied it shows the change.

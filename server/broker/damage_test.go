@@ -285,6 +285,41 @@ func TestFailedDiskOfAFollower(t *testing.T) {
 	})
 }
 
+// A replica that finds no room gives its place up, and is eligible: it has everything.
+func TestFullDiskStaysEligible(t *testing.T) {
+	for _, full := range []int32{1, 3} { // the leader, a follower
+		simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+			c.create("t", three(), "min.insync.replicas", "2")
+			c.members[1].produce("t", "a")
+			c.members[2].cut.Store(true)
+			c.fence(2)
+			require.Equal(t, []int32{1, 3}, c.partition("t", 0).ISR)
+			m, other := c.members[full], 4-full
+			m.disk.SetQuota(1)
+			c.members[1].send("t", 1, time.Second, "b")
+			c.await("the other leads", func() bool { return c.partition("t", 0).Leader == other })
+			c.members[other].send("t", 1, time.Second, "c") // which this one cannot follow
+			c.await("and alone", func() bool { return slices.Equal(c.partition("t", 0).ISR, []int32{other}) })
+			require.Contains(t, c.partition("t", 0).ELR, full)
+			time.Sleep(time.Minute)
+			require.Equal(t, []int32{other}, c.partition("t", 0).ISR)
+			require.Contains(t, c.partition("t", 0).ELR, full)
+			c.members[other].cut.Store(true)
+			c.fence(other)
+			require.Equal(t, full, c.partition("t", 0).Leader)
+			m.disk.SetQuota(0)
+			c.members[other].heal()
+			c.members[2].heal()
+			c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+			leader := c.members[c.partition("t", 0).Leader]
+			leader.produce("t", "d")
+			got, _ := leader.read("t", 0, "")
+			require.Equal(t, "a", got[0])
+			c.identical("t")
+		})
+	}
+}
+
 // A consumer that names its rack may read at a follower, up to the high watermark that this knows, which
 // follows the leader's at once.
 func TestFollowerReads(t *testing.T) {

@@ -74,6 +74,9 @@ const (
 	flowingWait  = 50 * time.Millisecond
 	// softBackOff is the first pause after an error that newer metadata will resolve, here or there.
 	softBackOff = 100 * time.Millisecond
+	// fullBackOff times replica.fetch.backoff.ms is the longest pause where there was no room: each try has the replica
+	// join the ISR and leave it again.
+	fullBackOff = 10
 	// reachBackOff and mostReachBackOff are the pauses after a request that got no answer.
 	reachBackOff     = 50 * time.Millisecond
 	mostReachBackOff = time.Second
@@ -476,9 +479,12 @@ func passes(code int16) bool {
 
 // fault keeps a partition out of the requests whose own log cannot go on.
 func (l *fetchLoop) fault(f *feed, now time.Time, err error) {
-	most := l.broker.Image().Settings().ReplicaFetchBackoff
+	first, most := softBackOff, l.broker.Image().Settings().ReplicaFetchBackoff
+	if what, lost := plightOf(err); lost && what == full {
+		most *= fullBackOff
+	}
 	r := explain(err)
-	if f.backOff(now, r.Code, min(softBackOff, most), most) && r.Code != kerr.NotLeaderForPartition.Code {
+	if f.fault(now, r.Code, min(first, most), most) && r.Code != kerr.NotLeaderForPartition.Code {
 		l.broker.cfg.Logger.Error("log of a follower cannot go on", "topic", f.name.Topic,
 			"partition", f.name.Partition, "err", err)
 	}

@@ -145,17 +145,20 @@ type feed struct {
 	pause     time.Duration // the last back-off, 0 after success
 	deep      bool          // the last answer was full: there is more to come
 	failed    int16         // the error code of the last answer
+	faulty    bool          // the back-off is because of the log here
 }
 
 func newFeed(f *partition.Follower, n partition.Name, epoch int32) *feed {
 	return &feed{follower: f, name: n, epoch: epoch}
 }
 
-// renew takes up what the metadata says of the replica, and ends its back-off.
+// renew takes up what the metadata says of the replica, and ends a back-off that is because of the leader.
 func (f *feed) renew(outside, throttled bool) {
 	f.mu.Lock()
 	f.outside, f.throttled = outside, outside && throttled
-	f.due = time.Time{}
+	if !f.faulty {
+		f.due = time.Time{}
+	}
 	f.mu.Unlock()
 	f.fetcher.rouse()
 }
@@ -222,6 +225,14 @@ func (f *feed) backOff(now time.Time, code int16, first, most time.Duration) boo
 	return news
 }
 
+// fault is backOff because of the log here, which newer metadata does not help.
+func (f *feed) fault(now time.Time, code int16, first, most time.Duration) bool {
+	f.mu.Lock()
+	f.faulty = true
+	f.mu.Unlock()
+	return f.backOff(now, code, first, most)
+}
+
 // came notes that records came.
 func (f *feed) came(now time.Time) {
 	if f.records = now; now.Sub(f.since) > busyTime {
@@ -235,7 +246,7 @@ func (f *feed) taken(full bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	recovered := f.failed != 0
-	f.pause, f.failed, f.deep = 0, 0, full
+	f.pause, f.failed, f.faulty, f.deep = 0, 0, false, full
 	return recovered
 }
 

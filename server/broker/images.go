@@ -149,7 +149,7 @@ func (b *Broker) assume(h *hosted, number int32) {
 	outside := !slices.Contains(meta.ISR, b.cfg.NodeID)
 	if p.anew && !outside && p.follower != nil {
 		if p.anew = p.follower.Behind(); p.anew {
-			b.isr.resign(p.replica.Name(), false) // what it is in sync for is what it had before
+			b.isr.resign(p.replica.Name(), failed) // what it is in sync for is what it had before
 		}
 	}
 	slow := h.topic.Settings.ThrottledFollower.Has(number, b.cfg.NodeID)
@@ -239,8 +239,11 @@ func (w *watch) open() {
 	for i := range w.jobs {
 		if job := &w.jobs[i]; job.into.replica != nil {
 			w.broker.assume(job.host, job.name.Partition)
-		} else {
-			w.broker.noticed(job.name, job.into.err)
+		} else if what, ok := plightOf(job.into.err); ok {
+			if job.into.anew { // what it had is gone
+				what = max(what, failed)
+			}
+			w.broker.noticedAs(job.name, what)
 		}
 	}
 }

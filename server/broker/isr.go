@@ -115,6 +115,8 @@ type proposal struct {
 	isr    partition.IsrProposal
 	leader *partition.Leader
 	resign bool
+	// eligible says of a replica that resigns that it has everything.
+	eligible bool
 }
 
 // propose sends what is wanted, and reports whether all of it was answered.
@@ -213,7 +215,10 @@ func (p *isrProposer) request(proposals []proposal) *kmsg.AlterPartitionRequest 
 			out.NewEpochISR = append(out.NewEpochISR, member)
 			out.NewISR = append(out.NewISR, m.ID)
 		}
-		if proposals[i].resign {
+		switch {
+		case proposals[i].eligible:
+			ktag.SetResignEligible(&out.UnknownTags)
+		case proposals[i].resign:
 			ktag.SetResign(&out.UnknownTags)
 		}
 		req.Topics[at].Partitions = append(req.Topics[at].Partitions, out)

@@ -10,10 +10,11 @@ import (
 	"millrace/server/partition"
 )
 
-// A replica whose log is damaged, or has gone offline, gives its place up: it asks the controller to be
-// taken out of the ISR and to have the leadership moved. Only when it counts for nothing any more, and
+// A replica whose log is damaged, or has gone offline, or finds no room, gives its place up: it asks the controller
+// to be taken out of the ISR and to have the leadership moved. Only when it counts for nothing any more, and
 // another replica leads, is a damaged log set aside and fetched anew: until then somebody may need what
-// it has. The only replica in sync keeps what it has and answers with the error.
+// it has. The only replica in sync keeps what it has and answers with the error. One that finds no room has everything:
+// it stays eligible (KIP-966), and leads again when nobody else can.
 //
 // A follower first stops fetching, and waits until no fetch of it is on its way: a late one would tell
 // the leader of an end that the log is about to lose. Should the leader have asked already to have it back in
@@ -21,9 +22,31 @@ import (
 
 // resignation is one replica that gives up its place. All is guarded by the proposer's mu.
 type resignation struct {
-	name    partition.Name
-	damaged bool  // the log can be fetched anew; one that went offline waits for the next start
-	asked   int32 // the partition epoch at which the controller was asked, none before
+	name   partition.Name
+	plight plight
+	asked  int32 // the partition epoch at which the controller was asked, none before
+}
+
+// plight is what is wrong with a log, from bad to worse.
+type plight uint8
+
+const (
+	full    plight = iota // it has all that it had, and takes nothing for now
+	failed                // it may lack something, or nobody can say; it waits for the next start, or for another try
+	damaged               // it is to be fetched anew
+)
+
+// plightOf says what an error means for a log, if it means that.
+func plightOf(err error) (p plight, ok bool) {
+	switch {
+	case partition.Damaged(err):
+		return damaged, true
+	case !partition.Lost(err):
+		return 0, false
+	case partition.Passes(err):
+		return full, true
+	}
+	return failed, true
 }
 
 // notAsked is the partition epoch of a resignation that was not sent.
@@ -32,20 +55,26 @@ const notAsked int32 = -1
 // noticed takes note of an error of a partition that may mean that its log is lost, and tells whether another replica
 // is about to serve in place of this one.
 func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
-	damaged := partition.Damaged(err)
-	if !damaged && !partition.Lost(err) {
-		return false
-	}
+	what, ok := plightOf(err)
+	return ok && b.noticedAs(n, what)
+}
+
+func (b *Broker) noticedAs(n partition.Name, what plight) (replaced bool) {
 	// Of the image that is being taken up: its partitions are opened before anybody sees it.
 	meta := replicaOf(b.newest.Load(), n, b.cfg.NodeID)
 	switch {
 	case meta == nil, len(meta.Replicas) == 1, len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
 		return false // nobody else has it
-	case !damaged && !slices.Contains(meta.ISR, b.cfg.NodeID) && !slices.Contains(meta.ELR, b.cfg.NodeID):
-		return true // it counts for nothing already
+	case what != damaged && meta.Leader != b.cfg.NodeID && what.isOut(meta, b.cfg.NodeID):
+		return true
 	}
-	b.isr.resign(n, damaged)
+	b.isr.resign(n, what)
 	return true
+}
+
+// isOut says whether a replica counts for nothing any more that it should not count for.
+func (p plight) isOut(meta *metadata.Partition, node int32) bool {
+	return !slices.Contains(meta.ISR, node) && (p == full || !slices.Contains(meta.ELR, node))
 }
 
 // errReplaced is the answer of a leader whose log cannot be used and that another replica is about to replace.
@@ -61,14 +90,16 @@ func (b *Broker) unlessReplaced(n partition.Name, err error) error {
 }
 
 // resign has a replica give up its place.
-func (p *isrProposer) resign(n partition.Name, damaged bool) {
+func (p *isrProposer) resign(n partition.Name, what plight) {
 	p.mu.Lock()
 	r := p.resigned[n]
 	if r == nil {
 		r = &resignation{name: n, asked: notAsked}
 		p.resigned[n] = r
 	}
-	r.damaged = r.damaged || damaged
+	if what > r.plight {
+		r.plight, r.asked = what, notAsked
+	}
 	p.mu.Unlock()
 	p.hurry()
 }
@@ -138,11 +169,11 @@ func (p *isrProposer) resignations() []proposal {
 		switch {
 		case meta == nil:
 			p.forget(n)
-		case meta.Leader != self && !slices.Contains(meta.ISR, self) && !slices.Contains(meta.ELR, self):
+		case meta.Leader != self && all[i].plight.isOut(meta, self):
 			p.replace(&all[i], meta)
 		case meta.PartitionEpoch == all[i].asked || !v.quiet(n):
 		default:
-			out = append(out, proposal{resign: true, isr: partition.IsrProposal{
+			out = append(out, proposal{resign: true, eligible: all[i].plight == full, isr: partition.IsrProposal{
 				Name: n, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
 			}})
 		}
@@ -168,10 +199,10 @@ func (v *view) feed(n partition.Name) *feed {
 // replace sets a damaged log aside that counts for nothing, so that it is fetched anew. While nobody
 // leads the partition, it is kept: it may be the best that there is.
 func (p *isrProposer) replace(r *resignation, meta *metadata.Partition) {
-	if meta.Leader == metadata.NoLeader && r.damaged || !p.broker.view.Load().quiet(r.name) {
+	if meta.Leader == metadata.NoLeader && r.plight == damaged || !p.broker.view.Load().quiet(r.name) {
 		return
 	}
-	if !r.damaged {
+	if r.plight != damaged {
 		p.resume(r.name)
 		return
 	}

@@ -134,7 +134,8 @@ func sameISR(p *Partition, a *AlteredPartition) bool {
 		!slices.ContainsFunc(p.ISR, func(id int32) bool { return !a.has(id) })
 }
 
-// resign takes a damaged replica out of ISR and ELR, unless nobody else could lead then.
+// resign takes a damaged replica out of ISR and ELR, or one that takes nothing more out of the ISR, unless nobody else
+// could lead then.
 func (e *editor) resign(t *Topic, a *AlteredPartition, sender int32) Item {
 	p := &t.Partitions[a.Partition]
 	if !slices.Contains(p.Replicas, sender) {
@@ -144,7 +145,11 @@ func (e *editor) resign(t *Topic, a *AlteredPartition, sender int32) Item {
 	next := *p
 	gone := []int32{sender}
 	next.ISR = without(p.ISR, gone)
-	next = e.settled(t, int(a.Partition), next, election{clean: true, lost: gone})
+	how := election{clean: true, lost: gone}
+	if a.Eligible {
+		how = election{clean: true, unfit: gone}
+	}
+	next = e.settled(t, int(a.Partition), next, how)
 	lost := p.Leader != NoLeader && next.Leader == NoLeader
 	if lost || len(p.ELR) > 0 && len(next.ISR)+len(next.ELR) == 0 {
 		return refuse(kerr.EligibleLeadersNotAvailable, "partition %s-%d: no other replica than that of broker %d can lead",

@@ -70,6 +70,9 @@ type AlteredPartition struct {
 	// Resign says that the sender's replica is damaged, whether it leads or follows: it leaves ISR
 	// and ELR, and another one leads. ISR, PartitionEpoch and Recovering say nothing then.
 	Resign bool `json:"resign,omitempty"`
+	// Eligible says of a replica that resigns that it has all it had, and takes nothing more for now: it
+	// leaves the ISR alone, and may lead again where nobody else can.
+	Eligible bool `json:"eligible,omitempty"`
 }
 
 // ISRMember is a broker as the leader knows it: the epoch tells one run of it from the next.

@@ -13,6 +13,8 @@ type election struct {
 	// unclean lets any active replica lead where nobody else can, whatever the topic says; clean
 	// lets nobody lead who may lack acknowledged records.
 	unclean, clean bool
+	// unfit holds brokers that shall not lead now, though they have all acknowledged records.
+	unfit []int32
 	// lost holds brokers that may have lost acknowledged records: they are eligible no more.
 	lost []int32
 	// gone holds those of them that have nothing of what they acknowledged, or an older copy: they are not even
@@ -115,7 +117,7 @@ func (e *editor) elect(t *Topic, p *Partition, how election) {
 // first in order of preference. Without any it is a leader that is shutting down, then the last known
 // one, then where that is allowed any active replica; the last two may lack records and are not clean.
 func (e *editor) choose(t *Topic, p *Partition, how election) (id int32, clean bool) {
-	valid := func(id int32) bool { return e.canLead(p, id) }
+	valid := func(id int32) bool { return e.canLead(p, id) && !slices.Contains(how.unfit, id) }
 	switch {
 	case how.preferred && valid(p.Replicas[0]):
 		return p.Replicas[0], true

@@ -113,6 +113,7 @@ func drawAlterPartition(t *rapid.T, image *metadata.Image) *metadata.AlterPartit
 	}
 	c.BrokerEpoch = image.BrokerEpoch(c.BrokerID)
 	a.Resign = rapid.IntRange(0, 4).Draw(t, "resign") == 0
+	a.Eligible = rapid.Bool().Draw(t, "eligible")
 	a.Recovering = rapid.IntRange(0, 4).Draw(t, "recovering") == 0
 	for _, id := range drawBrokers(t, 1) {
 		if id != c.BrokerID {
@@ -311,7 +312,9 @@ func (r replicaModel) altered(k key, p *metadata.Partition, c *metadata.AlterPar
 		return
 	}
 	if a.Resign {
-		delete(r[k], c.BrokerID)
+		if !a.Eligible {
+			delete(r[k], c.BrokerID)
+		}
 		return
 	}
 	for _, id := range p.ISR {

@@ -102,6 +102,8 @@ func (s *script) alteration(t *testing.T, a *metadata.AlteredPartition, word str
 		a.Recovering = true
 	case "resign":
 		a.Resign = true
+	case "eligible":
+		a.Eligible = true
 	default:
 		require.Fail(t, "no such word", word)
 	}

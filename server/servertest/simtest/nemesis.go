@@ -295,13 +295,9 @@ func (s *sim) stallSync(length time.Duration) {
 	m.faults.slowDown(by, length/4)
 }
 
-// fullDisk leaves a disk little room. Its replicas give their places up, so that it is the victim's where what the
-// victim holds may be gone.
+// fullDisk leaves a disk little room.
 func (s *sim) fullDisk(length time.Duration) {
 	m, room := s.target(), int64(s.rng.IntN(20_000))
-	if s.plan.damage {
-		m = s.victim()
-	}
 	s.note("disk of %s is full but for %d bytes, for %v", m.name, room, length)
 	m.setQuota(room)
 	s.after(length, func() {
