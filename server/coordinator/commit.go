@@ -107,7 +107,7 @@ func (c *commits) release(err error) {
 	s := c.shard
 	n := 1
 	c.mu.Lock()
-	for n < len(c.queue) && (err == nil && s.leader.Committed(c.queue[n].next) || err != nil && c.queue[n].next == c.queue[0].next) {
+	for err == nil && n < len(c.queue) && s.leader.Committed(c.queue[n].next) {
 		n++
 	}
 	due := c.queue[:n:n]
