@@ -33,9 +33,9 @@ func (n *Node) checkStopped(ctx context.Context, id int32) error {
 		if runs == "" {
 			continue
 		}
-		return refuseMember(http.StatusConflict, "", "node %d is %s: drain it (millrace cluster drain %[1]d --wait), "+
-			"stop it, wait until its broker is fenced, decommission that (millrace cluster decommission %[1]d), and then remove "+
-			"the member; if it is one of two voters, demote it before it stops", id, runs)
+		return refuseMember(http.StatusConflict, "", "node %d is %s: drain it (millrace cluster drain %[1]d "+
+			"--wait), stop it, wait until its broker is fenced, decommission that (millrace cluster decommission %[1]d), and "+
+			"then remove the member; if it is one of two voters, demote it before it stops", id, runs)
 	}
 	return nil
 }
@@ -84,8 +84,8 @@ func (n *Node) removedBy(ctx context.Context) int32 {
 
 // leaveCluster ends a node that is no member any more.
 func (n *Node) leaveCluster(by int32) {
-	n.log.Error("this node was removed from the cluster: it votes no more and hears of no change, so it stops; to keep it "+
-		"away leave it stopped, for when it is started it joins again, without a vote", "node", n.cfg.NodeID,
+	n.log.Error("this node was removed from the cluster: it votes no more and hears of no change, so it stops; to keep "+
+		"it away leave it stopped, for when it is started it joins again, without a vote", "node", n.cfg.NodeID,
 		"controller", by)
 	n.fatal(fmt.Errorf("%w: node %d is no member of the metadata quorum any more, by node %d which leads it; leave it "+
 		"stopped, or start it to have it join without a vote", ErrRemoved, n.cfg.NodeID, by))

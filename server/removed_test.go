@@ -45,8 +45,8 @@ func (l *lab) fenced(as, id int32) bool {
 	return false
 }
 
-// A node that runs is not taken out, whichever node is asked and whether its broker is in service; the refusal says what
-// to do, and nothing has changed.
+// A node that runs is not taken out, whichever node is asked and whether its broker is in service; the refusal says
+// what to do, and nothing has changed.
 func TestRemovingANodeThatRuns(t *testing.T) {
 	running(t, func(l *lab) {
 		l.fill(1, "t", 0, 10)
@@ -91,8 +91,8 @@ func TestRemovingANodeThatIsFenced(t *testing.T) {
 	})
 }
 
-// A member that is cut off and then taken out finds that out when it can ask, says so, and stops. It disturbs nobody, and
-// started again it joins without a vote.
+// A member that is cut off and then taken out finds that out when it can ask, says so, and stops. It disturbs nobody,
+// and started again it joins without a vote.
 func TestNodeThatFindsItselfRemoved(t *testing.T) {
 	running(t, func(l *lab) {
 		l.fill(1, "t", 0, 10)

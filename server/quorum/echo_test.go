@@ -138,6 +138,8 @@ func TestEchoes(t *testing.T) {
 	rest := func(term, index, commit uint64) *raft.AppendEntriesRequest {
 		return &raft.AppendEntriesRequest{Term: term, PrevLogEntry: index, PrevLogTerm: 2, LeaderCommitIndex: commit}
 	}
+	filled := rest(3, 7, 7)
+	filled.Entries = []*raft.Log{{}}
 	agreed := raft.AppendEntriesResponse{Term: 3, LastLog: 7, Success: true}
 	failed := context.DeadlineExceeded
 	for name, c := range map[string]struct {
@@ -153,7 +155,7 @@ func TestEchoes(t *testing.T) {
 		"an old term":      {ask: rest(2, 7, 7)},
 		"a heartbeat":      {ask: beat},
 		"another address":  {ask: rest(3, 7, 7), to: "http://n9"},
-		"with entries":     {ask: func() *raft.AppendEntriesRequest { r := rest(3, 7, 7); r.Entries = []*raft.Log{{}}; return r }()},
+		"with entries":     {ask: filled},
 		"it was not heard": {ask: rest(3, 7, 7), between: func(*quorum.Echoes) { time.Sleep(251 * time.Millisecond) }},
 		"a heartbeat was lost": {ask: rest(3, 7, 7), between: func(e *quorum.Echoes) {
 			e.Heard(id, to, beat, &raft.AppendEntriesResponse{}, failed)

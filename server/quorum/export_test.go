@@ -26,3 +26,6 @@ func (e *Echoes) Heard(id raft.ServerID, to raft.ServerAddress, req *raft.Append
 	resp *raft.AppendEntriesResponse, err error) {
 	e.heard(id, to, req, resp, err)
 }
+
+// OnEnd sets who hears of streams that other nodes end.
+func (s *Streams) OnEnd(ended func(from int32)) { s.onEnd(ended) }

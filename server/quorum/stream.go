@@ -33,6 +33,11 @@ const (
 	handshakeTimeout = 10 * time.Second
 	// refusalBytes bounds what is read of the reason why a stream was refused.
 	refusalBytes = 1 << 10
+	// maxTakenOf bounds the streams that a node takes of another one, and maxTaken those of all. A leader has maxStreams
+	// idle ones and a few at work. Of one more the oldest makes room: when the other node is gone without a word, what is
+	// left of its streams looks as if it lived.
+	maxTakenOf = 16
+	maxTaken   = 256
 	// warnPause is the least time between two warnings about the same node.
 	warnPause = time.Minute
 	// lookElsewhere bounds the try to reach a node where it was, if it may be elsewhere too. Elections wait for it.
@@ -76,7 +81,8 @@ type Streams struct {
 	end    context.CancelFunc
 	mu     sync.Mutex
 	closed bool                 // guarded by mu
-	open   map[*stream]struct{} // guarded by mu
+	open   map[*stream]struct{} // guarded by mu; of those taken, at most maxTakenOf of a node and maxTaken of all
+	serial uint64               // guarded by mu; of the newest stream
 	warned map[string]time.Time // guarded by mu; when, by address
 	ended  func(from int32)     // guarded by mu; hears of streams that others end; it never waits
 }
@@ -96,7 +102,11 @@ type stream struct {
 	net.Conn
 	r       io.Reader // what came with the handshake, then the connection
 	from    int32     // the node that dialled it; 0: this one
+	taken   bool      // it was dialled by another node
+	serial  uint64    // rises from one to the next
 	streams *Streams
+	once    sync.Once
+	gone    chan struct{} // closed when this end closes it
 }
 
 // Read implements net.Conn.
@@ -137,28 +147,69 @@ func (s *Streams) refused(base string) bool {
 
 // Close implements net.Conn.
 func (c *stream) Close() error {
+	c.once.Do(func() { close(c.gone) })
 	c.streams.mu.Lock()
 	delete(c.streams.open, c)
 	c.streams.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// keep makes a connection a stream that ends with Close of all, at the latest. It closes it if that has been.
-func (s *Streams) keep(c net.Conn, r *bufio.Reader) (*stream, error) {
-	k := &stream{Conn: c, r: c, streams: s}
+// keep makes a connection a stream that ends with Close of all, at the latest. It closes it if that has been. A stream
+// that is taken may end an older one.
+func (s *Streams) keep(k *stream, r *bufio.Reader) error {
+	k.r, k.streams, k.gone = k.Conn, s, make(chan struct{})
 	if r.Buffered() > 0 {
-		k.r = io.MultiReader(io.LimitReader(r, int64(r.Buffered())), c)
+		k.r = io.MultiReader(io.LimitReader(r, int64(r.Buffered())), k.Conn)
 	}
+	var oldest *stream
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
+		if k.taken {
+			oldest = s.oldestLocked(k.from)
+		}
+		s.serial++
+		k.serial = s.serial
 		s.open[k] = struct{}{}
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(net.ErrClosed, c.Close())
+		return errors.Join(net.ErrClosed, k.Conn.Close())
 	}
-	return k, nil
+	if oldest != nil {
+		_ = oldest.Close() // the other side may have closed it
+	}
+	return nil
+}
+
+// oldestLocked is the stream that has to make room for one more of a node, or nil. It is taken off the list.
+func (s *Streams) oldestLocked(from int32) *stream {
+	var ofNode, ofAll *stream
+	node, all := 0, 0
+	for c := range s.open {
+		if !c.taken {
+			continue
+		}
+		if all++; ofAll == nil || c.serial < ofAll.serial {
+			ofAll = c
+		}
+		if c.from != from {
+			continue
+		}
+		if node++; ofNode == nil || c.serial < ofNode.serial {
+			ofNode = c
+		}
+	}
+	oldest := ofNode
+	switch {
+	case node >= maxTakenOf:
+	case all >= maxTaken:
+		oldest = ofAll
+	default:
+		return nil
+	}
+	delete(s.open, oldest)
+	return oldest
 }
 
 // Accept implements net.Listener.
@@ -222,15 +273,16 @@ func (s *Streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = conn.Close() // the caller learns from that
 		return
 	}
-	c, err := s.keep(conn, rw.Reader)
-	if err != nil {
-		return
-	}
+	c := &stream{Conn: conn, taken: true}
 	if from, err := strconv.ParseInt(r.Header.Get(fromHeader), 10, 32); err == nil {
 		c.from = int32(from)
 	}
+	if s.keep(c, rw.Reader) != nil {
+		return
+	}
 	select {
 	case s.taken <- c:
+	case <-c.gone:
 	case <-s.life.Done():
 		_ = c.Close()
 	}
@@ -332,7 +384,11 @@ func (s *Streams) dial(ctx context.Context, base, id string) (net.Conn, error) {
 		_ = conn.Close() // the first error says more
 		return nil, err
 	}
-	return s.keep(conn, r)
+	c := &stream{Conn: conn}
+	if err := s.keep(c, r); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // ask turns a connection into a stream. The reader holds what came after the answer.

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,4 +189,83 @@ func TestStreamsGiveUp(t *testing.T) {
 			require.Equal(t, 4*time.Second, time.Since(began))
 		})
 	}
+}
+
+// ends keeps the other ends of dialled streams.
+type ends struct {
+	t     *testing.T
+	conns []net.Conn
+}
+
+// dial dials a number of streams to node 2.
+func (e *ends) dial(s *quorum.Streams, count int) {
+	e.t.Helper()
+	for range count {
+		c, err := s.Dial("http://n2:8082#2", time.Second)
+		require.NoError(e.t, err)
+		e.conns = append(e.conns, c)
+	}
+}
+
+// live tells for each stream whether the other end still has it.
+func (e *ends) live() (out []bool) {
+	for _, c := range e.conns {
+		require.NoError(e.t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+		_, err := c.Read(make([]byte, 1))
+		var timeout net.Error
+		out = append(out, errors.As(err, &timeout) && timeout.Timeout())
+	}
+	return out
+}
+
+// A node keeps a number of streams of each other node, the newest, and a number of all; whoever dials one more gets it.
+func TestStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var config quorum.StreamConfig
+		one, two := twoEnds(t, func(one, _ *quorum.StreamConfig) { config = *one })
+		var ended atomic.Int64
+		two.OnEnd(func(int32) { ended.Add(1) })
+		var accepting sync.WaitGroup
+		var reading sync.WaitGroup
+		accepting.Go(func() {
+			for {
+				c, err := two.Accept()
+				if err != nil {
+					return
+				}
+				reading.Go(func() { _, _ = io.Copy(io.Discard, c) })
+			}
+		})
+		ofNode := func(id int32) *quorum.Streams {
+			config.NodeID = id
+			s := quorum.NewStreams(config)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			return s
+		}
+		other := ends{t: t}
+		other.dial(ofNode(3), 3)
+		first := ends{t: t}
+		first.dial(one, 40)
+		live := first.live()
+		require.NotContains(t, live[:24], true)
+		require.NotContains(t, live[24:], false, "the newest 16")
+		require.NotContains(t, other.live(), false, "another node's stay")
+		require.Zero(t, ended.Load(), "what this node closed is no sign that the other one is gone")
+		all := ends{t: t}
+		for id := range int32(20) {
+			all.dial(ofNode(10+id), 16)
+		}
+		count := 0
+		for _, l := range all.live() {
+			if l {
+				count++
+			}
+		}
+		require.Equal(t, 256, count)
+		require.NotContains(t, all.live()[64:], false, "the newest of all")
+		require.NotContains(t, first.live(), true)
+		require.NoError(t, two.Close())
+		accepting.Wait()
+		reading.Wait()
+	})
 }
