@@ -163,7 +163,7 @@ func readAnswer(ctx context.Context, r kmsg.Request, answer *http.Response) ([]b
 	if r.Key() == kmsg.Fetch.Int16() {
 		arena = record.ArenaFrom(ctx)
 	}
-	body, err := readWhole(answer.Body, int(n), arena)
+	body, err := readWhole(answer.Body, int(n), memory{arena: arena})
 	if err != nil {
 		return nil, fmt.Errorf("broken off: %w", err)
 	}

@@ -25,10 +25,11 @@ const (
 
 // Bounds of what a handler takes.
 const (
-	defaultMaxBody = 128 << 20
-	bodyTime       = 30 * time.Second // for a body to come, and for an answer to be taken
-	maxTimeout     = 10 * time.Minute // that a sender may ask for
-	warnEvery      = time.Minute
+	defaultMaxBody   = 128 << 20
+	defaultMaxBodies = 256 << 20
+	bodyTime         = 30 * time.Second // for a body to come, and for an answer to be taken
+	maxTimeout       = 10 * time.Minute // that a sender may ask for
+	warnEvery        = time.Minute
 )
 
 // HandlerOptions are the parts of a Handler.
@@ -40,6 +41,8 @@ type HandlerOptions struct {
 	// ClusterID is the id of this node's cluster, "" while it is not known; nil is never known.
 	ClusterID func() string
 	MaxBody   int // bytes of a request; 0 takes 128 MiB
+	// MaxBodies are the bytes of all requests at a time, as far as they have come; 0 takes 256 MiB.
+	MaxBodies int
 	Logger    *slog.Logger
 	Pool      *record.Pool // lends memory for bodies
 }
@@ -47,6 +50,7 @@ type HandlerOptions struct {
 // Handler serves Path.
 type Handler struct {
 	o      HandlerOptions
+	bodies atomic.Int64 // bytes of memory for the bodies of requests being served; <= MaxBodies
 	warned atomic.Int64 // when a refusal was logged, in nanoseconds since start
 	start  time.Time
 }
@@ -55,6 +59,9 @@ type Handler struct {
 func NewHandler(o HandlerOptions) *Handler {
 	if o.MaxBody <= 0 {
 		o.MaxBody = defaultMaxBody
+	}
+	if o.MaxBodies <= 0 {
+		o.MaxBodies = defaultMaxBodies
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -85,9 +92,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, no.status, "text/plain; charset=utf-8", []byte(no.text+"\n"))
 		return
 	}
+	room := &room{h: h}
+	defer room.free()
 	arena := h.o.Pool.Arena()
 	defer arena.Free()
-	req, no := h.read(w, r, arena)
+	req, no := h.read(w, r, memory{arena, room})
 	if no != nil {
 		h.answer(w, no.status, "text/plain; charset=utf-8", []byte(no.text+"\n"))
 		return
@@ -142,7 +151,7 @@ func (h *Handler) admit(r *http.Request) *refused {
 }
 
 // read reads and decodes the request into memory of the arena.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, arena *record.Arena) (kmsg.Request, *refused) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, m memory) (kmsg.Request, *refused) {
 	key, err := strconv.ParseInt(strings.TrimPrefix(r.URL.Path, Path), 10, 16)
 	if err != nil {
 		return nil, refuse(http.StatusNotFound, "%.80q: want %s and the number of a key", r.URL.Path, Path)
@@ -157,7 +166,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, arena *record.Are
 			return nil, refuse(http.StatusBadRequest, "%s: %.20q is not a version", headerVersion, v)
 		}
 	}
-	body, no := h.body(w, r, arena)
+	body, no := h.body(w, r, m)
 	if no != nil {
 		return nil, no
 	}
@@ -169,7 +178,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, arena *record.Are
 }
 
 // body reads the body whole. Nothing is done for a part of one.
-func (h *Handler) body(w http.ResponseWriter, r *http.Request, arena *record.Arena) ([]byte, *refused) {
+func (h *Handler) body(w http.ResponseWriter, r *http.Request, m memory) ([]byte, *refused) {
 	switch {
 	case r.ContentLength < 0:
 		return nil, refuse(http.StatusLengthRequired, "a request between nodes says how long it is")
@@ -182,17 +191,56 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request, arena *record.Are
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }() // it could be set before
 	}
 	size := int(r.ContentLength)
-	body, err := readWhole(r.Body, size, arena)
-	if err != nil {
+	body, err := readWhole(r.Body, size, m)
+	switch {
+	case errors.Is(err, errNoRoom):
+		return nil, refuse(http.StatusServiceUnavailable, "node %d: %v", h.o.Node, err)
+	case err != nil:
 		return nil, refuse(http.StatusBadRequest, "the body broke off after %d of %d bytes: %v", len(body), size, err)
 	}
 	return body, nil
 }
 
+// memory is what a body is read into, and the room that is counted for it; nil counts nothing.
+type memory struct {
+	arena *record.Arena
+	room  *room
+}
+
+func (m memory) take(bytes int) error {
+	if m.room == nil {
+		return nil
+	}
+	return m.room.take(bytes)
+}
+
+// room is the part of MaxBodies that one request has.
+type room struct {
+	h     *Handler
+	taken int64
+}
+
+// errNoRoom is told to a node that asks again later: nothing was done.
+var errNoRoom = errors.New("the requests of other nodes fill the memory set aside for them")
+
+func (r *room) take(bytes int) error {
+	if r.h.bodies.Add(int64(bytes)) > int64(r.h.o.MaxBodies) {
+		r.h.bodies.Add(int64(-bytes))
+		return errNoRoom
+	}
+	r.taken += int64(bytes)
+	return nil
+}
+
+func (r *room) free() { r.h.bodies.Add(-r.taken) }
+
 // readWhole reads a body that is said to have so many bytes. Memory is taken as they come, not as they are announced.
 // With an error goes what came.
-func readWhole(r io.Reader, size int, arena *record.Arena) ([]byte, error) {
-	buf := arena.Alloc(min(size, firstBytes))
+func readWhole(r io.Reader, size int, m memory) ([]byte, error) {
+	if err := m.take(min(size, firstBytes)); err != nil {
+		return nil, err
+	}
+	buf := m.arena.Alloc(min(size, firstBytes))
 	for at := 0; ; {
 		n, err := io.ReadFull(r, buf[at:])
 		if err != nil {
@@ -201,7 +249,10 @@ func readWhole(r io.Reader, size int, arena *record.Arena) ([]byte, error) {
 		if at = len(buf); at == size {
 			return buf, nil
 		}
-		grown := arena.Alloc(min(size, growth*at))
+		if err := m.take(min(size, growth*at)); err != nil {
+			return buf, err
+		}
+		grown := m.arena.Alloc(min(size, growth*at))
 		copy(grown, buf)
 		buf = grown
 	}

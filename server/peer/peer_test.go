@@ -500,3 +500,52 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// The bodies of all requests at a time have a bound. What is over it is refused before anything is done, so that it can
+// be asked again; memory is counted as a body comes, not as it is announced, and given back with the answer.
+func TestBodiesAreBoundedTogether(t *testing.T) {
+	entered, leave := make(chan struct{}, 10), make(chan struct{})
+	o := serve(t, func(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+		entered <- struct{}{}
+		<-leave
+		return r.ResponseKind(), nil
+	}, func(o *peer.HandlerOptions) { o.MaxBodies = 1 << 20 })
+	c := peer.NewClient(o)
+	produce := func(size int) error {
+		_, err := produceRequest([16]byte{1}, make([]byte, size)).RequestWith(context.Background(), c)
+		return err
+	}
+	var stubs []net.Conn
+	for range 5 { // they announce 100 MiB each and send next to nothing
+		conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(o.URL, "http://"), "/"))
+		require.NoError(t, err)
+		defer conn.Close()
+		head := http.Header{}
+		secret.Set(head)
+		_, err = fmt.Fprintf(conn, "POST %s0 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nAuthorization: %s\r\n\r\nstub",
+			peer.Path, 100<<20, head.Get("Authorization"))
+		require.NoError(t, err)
+		stubs = append(stubs, conn)
+	}
+	var wg sync.WaitGroup
+	results := make(chan error, 2)
+	wg.Go(func() { results <- produce(500 << 10) })
+	<-entered
+	err := produce(500 << 10)
+	require.ErrorIs(t, err, peer.ErrNotSent)
+	require.ErrorContains(t, err, "503")
+	require.ErrorContains(t, err, "memory set aside")
+	wg.Go(func() { results <- produce(10 << 10) })
+	<-entered // what is small fits still
+	close(leave)
+	wg.Wait()
+	require.NoError(t, <-results)
+	require.NoError(t, <-results)
+	for range 10 {
+		require.NoError(t, produce(500<<10), "all was given back")
+	}
+	require.ErrorIs(t, produce(2<<20), peer.ErrNotSent, "more than there is for all")
+	for _, conn := range stubs {
+		require.NoError(t, conn.Close())
+	}
+}
