@@ -57,8 +57,8 @@ func (r *registers) check(attempted int64) {
 	}
 }
 
-// TestOffsetsAreLinearizable moves the leaderships of a three-node cluster about, at times to a node that was cut off or
-// from one that was, while clients commit and read.
+// TestOffsetsAreLinearizable moves the leaderships of a three-node cluster about, at times to a node that was cut off,
+// or from one that was, while clients commit and read.
 func TestOffsetsAreLinearizable(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -86,7 +86,7 @@ func runRegisters(t *testing.T, l *lab, rng *rand.Rand) {
 		}
 	}
 	for range 60 {
-		time.Sleep(time.Duration(rng.IntN(40)) * time.Millisecond)
+		pause(ctx, time.Duration(rng.IntN(40))*time.Millisecond)
 		n := l.nodes[rng.IntN(len(l.nodes))]
 		switch rng.IntN(3) {
 		case 0:
@@ -100,7 +100,7 @@ func runRegisters(t *testing.T, l *lab, rng *rand.Rand) {
 	for _, n := range l.nodes {
 		n.setCut(false)
 	}
-	time.Sleep(time.Second)
+	pause(ctx, time.Second)
 	cancel()
 	clients.Wait()
 	known, unknown := 0, 0

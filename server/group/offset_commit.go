@@ -12,10 +12,10 @@ import (
 
 // OffsetCommit (key 8).
 //
-// Offsets are committed by a member of the group, under its generation or member epoch, or by anybody, with a generation
-// below 0, while the group has no members; then a group that there was not is made. Partitions are refused one by one:
-// unknown ones, negative offsets, metadata beyond offset.metadata.max.bytes. Those that are not are one batch of
-// the log. An offset beyond the end of its log is taken, as in Kafka.
+// Offsets are committed by a member of the group, under its generation or member epoch, or by anybody, with a
+// generation below 0, while the group has no members; then a group that there was not is made. Partitions are refused
+// one by one: unknown ones, negative offsets, metadata beyond offset.metadata.max.bytes. Those that are not are one
+// batch of the log. An offset beyond the end of its log is taken, as in Kafka.
 
 func (s *shard) handleOffsetCommit(
 	req *kmsg.OffsetCommitRequest, _ caller, reply *coordinator.Reply[*kmsg.OffsetCommitResponse],

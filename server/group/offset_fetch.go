@@ -142,7 +142,8 @@ func (g *group) answerOffset(topic string, partition int32, stable bool) kmsg.Of
 		return noOffset(partition, nil)
 	}
 	out := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-	out.Partition, out.Offset, out.LeaderEpoch, out.Metadata = partition, o.offset, o.leaderEpoch, kmsg.StringPtr(o.metadata)
+	out.Partition, out.Offset, out.LeaderEpoch = partition, o.offset, o.leaderEpoch
+	out.Metadata = kmsg.StringPtr(o.metadata)
 	return out
 }
 

@@ -50,11 +50,17 @@ func TestCommitRefusals(t *testing.T) {
 			"beyond the end of the log": {func(r *kmsg.OffsetCommitRequest) {
 				r.Topics[0].Partitions[0].Offset = 1 << 62
 			}, nil},
-			"negative offset":    {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Partitions[0].Offset = -1 }, kerr.InvalidRequest},
-			"negative partition": {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Partitions[0].Partition = -1 }, kerr.UnknownTopicOrPartition},
-			"unknown partition":  {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Partitions[0].Partition = 4 }, kerr.UnknownTopicOrPartition},
-			"unknown topic":      {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Topic = "u" }, kerr.UnknownTopicOrPartition},
-			"no topic":           {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Topic = "" }, kerr.UnknownTopicOrPartition},
+			"negative offset": {func(r *kmsg.OffsetCommitRequest) {
+				r.Topics[0].Partitions[0].Offset = -1
+			}, kerr.InvalidRequest},
+			"negative partition": {func(r *kmsg.OffsetCommitRequest) {
+				r.Topics[0].Partitions[0].Partition = -1
+			}, kerr.UnknownTopicOrPartition},
+			"unknown partition": {func(r *kmsg.OffsetCommitRequest) {
+				r.Topics[0].Partitions[0].Partition = 4
+			}, kerr.UnknownTopicOrPartition},
+			"unknown topic": {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Topic = "u" }, kerr.UnknownTopicOrPartition},
+			"no topic":      {func(r *kmsg.OffsetCommitRequest) { r.Topics[0].Topic = "" }, kerr.UnknownTopicOrPartition},
 			"by id": {func(r *kmsg.OffsetCommitRequest) {
 				r.Topics[0].Topic, r.Topics[0].TopicID = "", id
 			}, nil},

@@ -17,7 +17,9 @@ func unhex(t *testing.T, s string) []byte {
 
 func ptr[T any](v T) *T { return &v }
 
-var testTopicID = [16]byte{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77}
+var testTopicID = [16]byte{
+	0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+}
 
 // The bytes of golden keys and values are those that Kafka's own classes write.
 func TestGoldenKeys(t *testing.T) {
@@ -174,7 +176,9 @@ func TestKeysThatDoNotDecode(t *testing.T) {
 		_, err := decodeKey(unhex(t, kind+"00026731"))
 		require.ErrorIs(t, err, errUnknownKind, kind)
 	}
-	for _, src := range []string{"", "00", "0002", "000200036731", "0002ffff", "00020002673100", "000100026731000274310000"} {
+	for _, src := range []string{
+		"", "00", "0002", "000200036731", "0002ffff", "00020002673100", "000100026731000274310000",
+	} {
 		_, err := decodeKey(unhex(t, src))
 		require.ErrorIs(t, err, errBadRecord, src)
 	}

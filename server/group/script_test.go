@@ -283,7 +283,8 @@ func (s *script) admin(d *datadriven.TestData) string {
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups = words(d)
 	for _, g := range ask[*kmsg.DescribeGroupsResponse](s.lab, "any", req).Groups {
-		fmt.Fprintf(&out, "%s: %s %s type=%q members=%d\n", g.Group, nameOf(g.ErrorCode), g.State, g.ProtocolType, len(g.Members))
+		fmt.Fprintf(&out, "%s: %s %s type=%q", g.Group, nameOf(g.ErrorCode), g.State, g.ProtocolType)
+		fmt.Fprintf(&out, " members=%d\n", len(g.Members))
 	}
 	return out.String()
 }

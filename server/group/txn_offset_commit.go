@@ -12,10 +12,10 @@ import (
 
 // TxnOffsetCommit (key 28).
 //
-// Offsets that are committed with a transaction. The partition of the group is made part of the transaction first, if it
-// is not yet; a guard taken before that makes sure that nothing is appended when the transaction has ended in the
-// meantime. The records count when the marker of the transaction says so, and until then
-// fetches that ask for stable offsets are told to wait.
+// Offsets that are committed with a transaction. The partition of the group is made part of the transaction first, if
+// it is not yet; a guard taken before that makes sure that nothing is appended when the transaction has ended in the
+// meantime. The records count when the marker of the transaction says so, and until then fetches that ask for stable
+// offsets are told to wait.
 
 func (c *Coordinator) handleTxnOffsetCommit(
 	ctx context.Context, req *kmsg.TxnOffsetCommitRequest,
