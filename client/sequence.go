@@ -18,11 +18,25 @@ func (c *Client) checkSequence(ctx context.Context, topic *Topic, partition int3
 	if np.Once || len(topic.Partitions) == 1 {
 		return nil
 	}
-	known, err := c.knownSequences(ctx, topic, np, topic.numbers())
-	if err != nil {
-		return err
+	_, err := c.soundSequences(ctx, topic, np, partition)
+	return err
+}
+
+// soundSequences is what all partitions know of a named producer, or what is wrong with its epoch and sequence by that.
+// Leaders that have not heard that they were replaced know too little: before that is held against the producer, all
+// are asked to make sure.
+func (c *Client) soundSequences(ctx context.Context, topic *Topic, np *NamedProducer, partition int32) (
+	known map[int32]sequence, err error,
+) {
+	for _, sure := range [...]sureness{likely, certain} {
+		if known, err = c.knownSequences(ctx, topic, np, topic.numbers(), sure); err != nil {
+			return nil, err
+		}
+		if err = sequenceFault(known, np, topic.Name, partition); err == nil {
+			return known, nil
+		}
 	}
-	return sequenceFault(known, np, topic.Name, partition)
+	return nil, err
 }
 
 // checkSequence is the client's for the only piece of a request. Records that the producer's name placed are moved
@@ -33,16 +47,16 @@ func (s *Sender) checkSequence(ctx context.Context, p *piece) error {
 		return s.client.checkSequence(ctx, s.topic, p.partition, np)
 	}
 	places := np.places(n)
-	ask := s.topic.numbers()
-	if np.Once {
-		ask = places
-	}
-	known, err := s.client.knownSequences(ctx, s.topic, np, ask)
-	if err != nil {
-		return err
-	}
+	var known map[int32]sequence
 	if !np.Once {
-		if err := sequenceFault(known, np, s.topic.Name, p.partition); err != nil {
+		var err error
+		if known, err = s.client.soundSequences(ctx, s.topic, np, p.partition); err != nil {
+			return err
+		}
+	}
+	if last, ok := known[places[len(places)-1]]; !ok || last.epoch != int32(np.Epoch) || last.last < np.Seq-1 {
+		var err error
+		if known, err = s.client.knownSequences(ctx, s.topic, np, places, certain); err != nil {
 			return err
 		}
 	}
@@ -87,6 +101,16 @@ func (np *NamedProducer) holder(known map[int32]sequence, places []int32) int32 
 	return later
 }
 
+// sureness says what partitions' answers are worth.
+type sureness bool
+
+const (
+	// likely: a leader that was replaced may answer for a while, as of then.
+	likely sureness = false
+	// certain: what is missing in an answer was missing when the question was asked. It costs a heartbeat of each leader.
+	certain sureness = true
+)
+
 // sequence is the last one of a producer's newest epoch.
 type sequence struct{ epoch, last int32 }
 
@@ -110,12 +134,15 @@ func (t *Topic) numbers() []int32 {
 }
 
 // knownSequences asks partitions what they know of a named producer. The answer holds those that know it.
-func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProducer, ask []int32) (
+func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProducer, ask []int32, sure sureness) (
 	map[int32]sequence, error,
 ) {
 	known, id := map[int32]sequence{}, ktag.NamedProducerID(np.Name)
 	req := kmsg.NewPtrDescribeProducersRequest()
 	ktag.SetProducerFilter(&req.UnknownTags, id)
+	if sure == certain {
+		ktag.SetCertain(&req.UnknownTags)
+	}
 	t := kmsg.NewDescribeProducersRequestTopic()
 	t.Topic, t.Partitions = topic.Name, ask
 	req.Topics = append(req.Topics, t)

@@ -187,10 +187,10 @@ func (n *Node) openQuorum() (err error) {
 // has joined.
 func (n *Node) openCluster() error {
 	n.pool = record.NewPool(warmMemory)
-	n.forController = controllerKeys()
+	n.openCoordinators()
 	n.controller = controller.Open(controller.Config{
 		NodeID: n.cfg.NodeID, Machine: n.machine, Quorum: n.quorum, Rand: n.fork(), Logger: n.log, Probe: n.peers.probe,
-		Changed: n.quorum.Changed, Term: n.quorum.Term,
+		Changed: n.quorum.Changed, Term: n.quorum.Term, Verify: n.quorum.Verify,
 	})
 	policy := n.machine.Image().Settings().LogSync
 	n.broker = broker.Open(broker.Config{
@@ -199,6 +199,8 @@ func (n *Node) openCluster() error {
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
 		Controller: whole{n}, ControllerID: n.controllerID, Peer: n.peers.requestor, Applied: n.applied,
+		Cluster: whole{n}, GroupMarker: n.groups.Marker, OnInternal: n.onInternal,
+		Changed:  n.changed,
 		Register: n.registerAgain,
 		Flaws:    n.cfg.Flaws,
 		LogDir:   n.cfg.DataDir, Space: space(n.cfg.DataDir), Rand: n.fork(),
@@ -207,6 +209,7 @@ func (n *Node) openCluster() error {
 	n.router = route.New(route.Config{
 		NodeID: n.cfg.NodeID, Image: n.machine.Image, Broker: n.broker, Controller: n.controller,
 		ControllerID: n.controllerID, Peer: n.peers.requestor, Changed: n.changed, AwaitApplied: n.awaitApplied,
+		Groups: n.groups, Nodes: n.nodeCount,
 	})
 	n.cluster = n.router
 	if n.cfg.Wrap != nil {
@@ -215,7 +218,9 @@ func (n *Node) openCluster() error {
 	return nil
 }
 
-func (n *Node) closeCluster() error { return errors.Join(n.broker.Close(), n.controller.Close()) }
+func (n *Node) closeCluster() error {
+	return errors.Join(n.coordinators.close(), n.broker.Close(), n.controller.Close())
+}
 
 func (n *Node) closeQuorum() error {
 	err := n.quorum.Close()

@@ -43,6 +43,7 @@ const (
 	tagSettled
 	tagClientID
 	tagClientHost
+	tagCertain
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset

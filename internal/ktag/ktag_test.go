@@ -54,7 +54,8 @@ func TestEveryTag(t *testing.T) {
 	ktag.SetErrorMessage(&tags, "broker 2 is alive")
 	ktag.SetShuttingDown(&tags)
 	ktag.SetReplicaLogStart(&tags, 17)
-	require.Equal(t, 20, tags.Len(), "two tags share a number")
+	ktag.SetCertain(&tags)
+	require.Equal(t, 21, tags.Len(), "two tags share a number")
 
 	expected, ok := ktag.ExpectedOffset(&tags)
 	require.True(t, ok)
@@ -99,6 +100,7 @@ func TestEveryTag(t *testing.T) {
 	require.True(t, ktag.Intact(&tags))
 	require.True(t, ktag.Resign(&tags))
 	require.True(t, ktag.ShuttingDown(&tags))
+	require.True(t, ktag.Certain(&tags))
 	start, _ := ktag.ReplicaLogStart(&tags)
 	require.Equal(t, int64(17), start)
 }

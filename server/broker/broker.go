@@ -60,8 +60,10 @@ type Config struct {
 	// Register makes this run of the broker known to the controller again and gives its epoch; nil leaves
 	// a broker that the controller has forgotten as it is.
 	Register func(ctx context.Context) (epoch int64, err error)
-	// Applied is the index of the metadata that is applied on this node, for heartbeats.
+	// Applied is the index of the metadata that is applied on this node, for heartbeats. Changed is closed when it is a
+	// later one than at the time of the call; nil where there is no controller elsewhere.
 	Applied func() uint64
+	Changed func() <-chan struct{}
 	// Flaws are faults planted on purpose, a test hook.
 	Flaws partition.Flaws
 	// Rand is the broker's own chance, for the pauses between tries.
@@ -211,7 +213,7 @@ func (b *Broker) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 	case *kmsg.DescribeClusterRequest:
 		return b.handleDescribeCluster(v, req), nil
 	case *kmsg.DescribeProducersRequest:
-		return b.handleDescribeProducers(v, req), nil
+		return b.handleDescribeProducers(ctx, v, req), nil
 	case *kmsg.WriteTxnMarkersRequest:
 		return answer(b.handleWriteTxnMarkers(ctx, v, req))
 	case *kmsg.DescribeQuorumRequest:

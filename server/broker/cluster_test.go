@@ -181,7 +181,9 @@ func (m *member) start() {
 		Controller: link{from: m, to: controllerOf(m)}, ControllerID: func() int32 { return 1 },
 		Peer:     func(id int32) kmsg.Requestor { return link{from: m, to: m.c.members[id]} },
 		Register: func(context.Context) (int64, error) { return m.register(), nil },
-		Applied:  m.applied.Load, LogDir: "/data", Now: time.Now, Logger: logger, Registerer: m.metrics,
+		Applied:  func() uint64 { index, _ := machine.Settled(); return index },
+		Changed:  func() <-chan struct{} { _, next := machine.Settled(); return next },
+		LogDir:   "/data", Now: time.Now, Logger: logger, Registerer: m.metrics,
 		Rand: rand.New(rand.NewPCG(uint64(m.id), uint64(m.lives))),
 	})
 	m.c.turn <- struct{}{}

@@ -64,7 +64,8 @@ func (b *Broker) deleteRecords(ctx context.Context, v *view, topic string,
 	}
 	start, err := leader.DeleteRecords(p.Offset)
 	if err != nil {
-		err = b.unlessReplaced(leader.Name(), b.doubted(v, topic, [16]byte{}, p.Partition, err))
+		j := judgement{topic: v.image.Topic(topic), leader: leader, evidence: new(evidence)}
+		err = b.unlessReplaced(leader.Name(), b.doubted(ctx, j, err))
 	}
 	return leader, start, err
 }

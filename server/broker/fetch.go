@@ -42,7 +42,7 @@ func (b *Broker) handleFetch(ctx context.Context, v *view, req *kmsg.FetchReques
 		f.alloc = arena.Alloc
 	}
 	f.maxBytes = min(max(int(req.MaxBytes), 0), v.image.Settings().FetchMaxBytes)
-	f.read()
+	f.read(ctx)
 	if err := f.settle(ctx); err != nil {
 		return nil, err
 	}
@@ -67,21 +67,22 @@ type fetch struct {
 	urgent   bool // a partition has an error, or more than fits: answer at once
 	// unsettled is set when a partition's leader is new and may show less than the one before did.
 	unsettled bool
+	evidence  evidence
 }
 
 // read fills the answer anew from the partitions.
-func (f *fetch) read() {
+func (f *fetch) read(ctx context.Context) {
 	f.size, f.urgent, f.unsettled = 0, false, false
 	for i := range f.req.Topics {
 		t := &f.req.Topics[i]
 		for j := range t.Partitions {
-			f.partition(t, &t.Partitions[j], &f.resp.Topics[i].Partitions[j])
+			f.partition(ctx, t, &t.Partitions[j], &f.resp.Topics[i].Partitions[j])
 		}
 	}
 }
 
 // partition reads one partition.
-func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicPartition,
+func (f *fetch) partition(ctx context.Context, t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicPartition,
 	out *kmsg.FetchResponseTopicPartition) {
 	log, err := f.lookUp(t, in.Partition)
 	if err != nil {
@@ -96,8 +97,8 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 	got, err := log.Fetch(r)
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = got.HighWatermark, got.LastStable, got.LogStart
 	if err != nil {
-		if _, follows := log.(*partition.Follower); !follows {
-			err = f.broker.doubted(f.view, t.Topic, t.TopicID, in.Partition, err)
+		if leader, leads := log.(*partition.Leader); leads {
+			err = f.broker.doubted(ctx, f.judgement(t, leader), err)
 		} else if partition.Misleads(err) {
 			err = partition.ErrOffsetUnknown // the leader knows
 		}
@@ -117,6 +118,12 @@ func (f *fetch) partition(t *kmsg.FetchRequestTopic, in *kmsg.FetchRequestTopicP
 		f.urgent = true // there is more than fits: waiting would not bring it
 	}
 	f.size += len(out.RecordBatches)
+}
+
+// judgement is what an error of a leader goes by. The topic is there, or the leader was not.
+func (f *fetch) judgement(t *kmsg.FetchRequestTopic, leader *partition.Leader) judgement {
+	topic, _ := f.view.topic(t.Topic, t.TopicID)
+	return judgement{topic: topic, leader: leader, evidence: &f.evidence}
 }
 
 // readCommitted is the isolation level of who sees neither aborted nor undecided records.
@@ -220,7 +227,7 @@ func (f *fetch) settle(ctx context.Context) error {
 			return nil
 		}
 		f.view = f.broker.view.Load()
-		f.read()
+		f.read(ctx)
 	}
 	return nil
 }
@@ -248,7 +255,7 @@ func (f *fetch) wait(ctx context.Context) error {
 			return nil
 		}
 		f.view = f.broker.view.Load()
-		f.read()
+		f.read(ctx)
 	}
 	return nil
 }

@@ -23,18 +23,24 @@ type lifecycle struct {
 	fenced atomic.Bool  // as the last answer said
 	proof  atomic.Pointer[proof]
 	wake   chan struct{}
+	doubt  chan struct{} // gets one, if there is room, when a request waits for a heartbeat
 
 	leaving  atomic.Bool   // Shutdown was called
 	released chan struct{} // closed when the controller lets the broker go
 
 	mu sync.Mutex
 	// Guarded by mu.
-	refused []int32 // brokers whose port refused a connection since the last heartbeat
-	failing bool    // the operator was told that heartbeats fail
+	refused []int32       // brokers whose port refused a connection since the last heartbeat
+	failing bool          // the operator was told that heartbeats fail
+	begun   uint64        // number of the last heartbeat that was sent
+	ended   uint64        // number of the last one that was answered or given up
+	heard   chan struct{} // closed when the next one ends
+	doubted bool          // a request waits for a heartbeat that is not sent yet
 }
 
 func newLifecycle(b *Broker) *lifecycle {
-	l := &lifecycle{broker: b, wake: make(chan struct{}, 1), released: make(chan struct{})}
+	l := &lifecycle{broker: b, wake: make(chan struct{}, 1), released: make(chan struct{}),
+		doubt: make(chan struct{}, 1), heard: make(chan struct{})}
 	l.epoch.Store(-1)
 	l.fenced.Store(true)
 	return l
@@ -47,6 +53,8 @@ const (
 	hasty = 100 * time.Millisecond
 	// refusalPause is the least time between two heartbeats that are sent because a port refused.
 	refusalPause = 50 * time.Millisecond
+	// doubtPause is that between heartbeats that requests wait for.
+	doubtPause = 2 * time.Millisecond
 )
 
 // Start begins what a registered broker does: heartbeats, the fetching of what it follows, the care for
@@ -183,12 +191,74 @@ func (l *lifecycle) run() {
 
 // rest keeps heartbeats that were asked for from coming too close to each other.
 func (l *lifecycle) rest(ctx context.Context) bool {
+	timer := time.NewTimer(refusalPause)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(refusalPause):
+	case <-timer.C:
+		return true
+	case <-l.doubt:
+	}
+	timer.Reset(doubtPause)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
 		return true
 	}
+}
+
+// seek has a heartbeat sent, and gives what it proves; nil when it is not answered, or ctx ends before.
+func (l *lifecycle) seek(ctx context.Context) *proof {
+	if l.epoch.Load() < 0 {
+		return nil
+	}
+	l.mu.Lock()
+	number := l.begun + 1
+	l.doubted = true
+	l.mu.Unlock()
+	select {
+	case l.doubt <- struct{}{}:
+	default:
+	}
+	l.hurry()
+	for {
+		l.mu.Lock()
+		ended, heard := l.ended, l.heard
+		l.mu.Unlock()
+		if p := l.proof.Load(); p != nil && p.number >= number {
+			return p
+		}
+		if ended >= number {
+			return nil
+		}
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			return nil
+		case <-l.broker.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// begin numbers a heartbeat that is about to be sent, and tells whether requests wait for it.
+func (l *lifecycle) begin() (number uint64, doubted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun++
+	doubted, l.doubted = l.doubted, false
+	return l.begun, doubted
+}
+
+// end wakes who waits for a heartbeat.
+func (l *lifecycle) end(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = number
+	close(l.heard)
+	l.heard = make(chan struct{})
 }
 
 // beat sends one heartbeat, acts on the answer, and gives the time until the next.
@@ -198,6 +268,11 @@ func (l *lifecycle) beat(ctx context.Context) time.Duration {
 	req.BrokerID, req.BrokerEpoch = l.broker.cfg.NodeID, l.epoch.Load()
 	req.CurrentMetadataOffset = int64(l.broker.cfg.Applied())
 	req.WantShutdown = l.leaving.Load()
+	number, doubted := l.begin()
+	defer l.end(number)
+	if doubted {
+		ktag.SetCertain(&req.UnknownTags)
+	}
 	refused := l.takeRefused()
 	ktag.SetRefusedBrokers(&req.UnknownTags, refused)
 	limit, cancel := context.WithTimeout(ctx, settings.SessionTimeout/2)
@@ -214,7 +289,7 @@ func (l *lifecycle) beat(ctx context.Context) time.Duration {
 		}
 		return min(settings.HeartbeatInterval, time.Second)
 	}
-	l.proof.Store(newProof(sent, resp))
+	l.proof.Store(newProof(number, sent, resp))
 	if was := l.fenced.Swap(resp.IsFenced); was != resp.IsFenced {
 		l.broker.cfg.Logger.Info("broker is "+fenceWord(resp.IsFenced), "node", req.BrokerID, "epoch", req.BrokerEpoch)
 	}

@@ -80,6 +80,15 @@ type producer struct {
 	arena  *record.Arena
 	// admissions are those of the batches of a transaction; nil for a request without one.
 	admissions map[*kmsg.ProduceRequestTopicPartition]*admission
+	// evidence is what was found out for partitions that refused their batches.
+	evidence evidence
+}
+
+// doubted replaces an error of a leader that may mislead the client, unless it is certain to lead.
+func (p *producer) doubted(ctx context.Context, t *kmsg.ProduceRequestTopic, leader *partition.Leader,
+	err error) error {
+	topic, _ := p.view.topic(t.Topic, t.TopicID) // it is there, or the leader was not
+	return p.broker.doubted(ctx, judgement{topic: topic, leader: leader, evidence: &p.evidence}, err)
 }
 
 // partition appends one batch and fills in its answer. It returns what to wait for, if anything. An
@@ -114,7 +123,9 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return produced{}, noAnswer(ctx)
 		}
-		err = p.broker.doubted(p.view, t.Topic, t.TopicID, in.Partition, err)
+		if partition.Misleads(err) {
+			err = p.doubted(ctx, t, leader, err)
+		}
 		p.refuse(out, err)
 		if p.broker.noticed(leader.Name(), err) && ktag.NotWritten(&out.UnknownTags) {
 			out.ErrorCode = kerr.NotLeaderForPartition.Code // whoever leads next has room for it

@@ -1,6 +1,8 @@
 package broker_test
 
 import (
+	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +55,63 @@ func TestReplacedLeaderDoesNotJudge(t *testing.T) {
 	})
 }
 
+// A leader whose leadership was moved on purpose, and that did not hear of it, does not judge clients either.
+func TestMovedLeaderDoesNotJudge(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		old := c.members[1]
+		old.produce("t", "a")
+		time.Sleep(time.Second)
+		require.Equal(t, "NONE", old.askProducers("t"))
+		old.cut.Store(true)
+		c.move("t", 2, 3)
+		c.members[2].produce("t", "b", "c", "d")
+		began := time.Now()
+		_, p := old.read("t", 3, "")
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(p.ErrorCode))
+		_, code := old.deleteBelow("t", 3, time.Minute)
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", code)
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", old.askProducers("t"))
+		require.Less(t, time.Since(began), 4*time.Second, "each says so soon")
+		_, p = c.members[2].read("t", 5, "")
+		require.Equal(t, "OFFSET_OUT_OF_RANGE", name(p.ErrorCode))
+		require.Equal(t, "NONE", c.members[2].askProducers("t"))
+	})
+}
+
+// However many clients are wrong at once, the controller is asked once at a time.
+func TestDoubtsShareHeartbeats(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three())
+		m := c.members[1]
+		m.produce("t", "a")
+		time.Sleep(time.Second)
+		c.control.beatsOf(1)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 500 {
+			wg.Go(func() {
+				_, p := m.read("t", 7, "")
+				require.Equal(t, "OFFSET_OUT_OF_RANGE", name(p.ErrorCode))
+			})
+		}
+		wg.Wait()
+		require.Less(t, time.Since(began), 60*time.Millisecond)
+		beats := len(c.control.beatsOf(1))
+		require.Positive(t, beats)
+		require.Less(t, beats, 5)
+
+		c.control.set(func(f *fakeController) { f.down = errors.New("no controller") })
+		began = time.Now()
+		_, p := m.read("t", 7, "")
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(p.ErrorCode))
+		require.LessOrEqual(t, time.Since(began), time.Second)
+		got, p := m.read("t", 0, "")
+		require.Zero(t, p.ErrorCode)
+		require.Equal(t, []string{"a"}, got)
+	})
+}
+
 // Without a controller for long, a leader still judges where no other replica may lead.
 func TestLoneLeaderJudges(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
@@ -73,9 +132,19 @@ func TestLoneLeaderJudges(t *testing.T) {
 	})
 }
 
+// askProducers is describeProducers of who is about to conclude something from it.
+func (m *member) askProducers(topic string) string {
+	return m.tellProducers(topic, func(req *kmsg.DescribeProducersRequest) { ktag.SetCertain(&req.UnknownTags) })
+}
+
 // describeProducers is the error with which a member tells of the producers of partition 0.
 func (m *member) describeProducers(topic string) string {
+	return m.tellProducers(topic, func(*kmsg.DescribeProducersRequest) {})
+}
+
+func (m *member) tellProducers(topic string, change func(*kmsg.DescribeProducersRequest)) string {
 	req := kmsg.NewPtrDescribeProducersRequest()
+	change(req)
 	of := kmsg.NewDescribeProducersRequestTopic()
 	of.Topic, of.Partitions = topic, []int32{0}
 	req.Topics = append(req.Topics, of)

@@ -18,13 +18,16 @@ import (
 //	UNFENCED -> CONTROLLED_SHUTDOWN  it wants to stop and leads partitions
 //	any -> SHUTDOWN_NOW, FENCED      it wants to stop, leads nothing that another could lead, and the others know
 //
+// A broker that may have been replaced as the leader of something asks with Certain (package ktag): then this node
+// makes sure first that it leads the quorum still.
+//
 // A broker that has asked to stop stays fenced until it registers anew, whatever old heartbeats still come, and under
 // the next controller as well.
 func (c *Controller) handleBrokerHeartbeat(
 	ctx context.Context, r *kmsg.BrokerHeartbeatRequest,
 ) (*kmsg.BrokerHeartbeatResponse, error) {
 	resp := r.ResponseKind().(*kmsg.BrokerHeartbeatResponse)
-	if !c.leads() {
+	if !c.leads() || ktag.Certain(&r.UnknownTags) && c.config.Verify != nil && c.config.Verify() != nil {
 		resp.ErrorCode = kerr.NotController.Code
 		return resp, nil
 	}

@@ -49,6 +49,8 @@ type Config struct {
 	Changed func() <-chan struct{}
 	// Term is the quorum's term; it tells one leadership of this node from the next. It may be nil.
 	Term func() uint64
+	// Verify asks a majority of the quorum whether this node leads still; nil: what it knows itself counts.
+	Verify func() error
 }
 
 // Controller is a kmsg.Requestor for the keys that change the cluster.

@@ -36,6 +36,14 @@ type IsrMember struct {
 	Epoch int64 // -1: not known
 }
 
+// Alone says whether no other replica may lead: none is in sync, or has been proposed to be, and none is eligible.
+func (l *Leader) Alone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	role := l.role.Load()
+	return !l.ended() && len(role.ISR) == 1 && role.inSync(role.Leader) && len(role.ELR) == 0 && l.change.flight == nil
+}
+
 // fetchedAt is what the leader notes with a fetch.
 type fetchedAt struct {
 	epoch     int32

@@ -402,6 +402,10 @@ func (q *Raft) IsLeader() bool {
 	return term != 0 && term == q.raft.CurrentTerm() && q.raft.State() == raft.Leader && q.stores.log.failure() == nil
 }
 
+// Verify asks a majority whether this node leads still. It takes a round of messages, or the leader's lease where
+// there is no majority.
+func (q *Raft) Verify() error { return q.raft.VerifyLeader().Error() }
+
 // Offline implements Quorum.
 func (q *Raft) Offline() error { return q.stores.log.failure() }
 
