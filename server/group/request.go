@@ -14,9 +14,6 @@ import (
 )
 
 // Keys lists the request keys that Request answers.
-func (c *Coordinator) Keys() []kmsg.Key { return Keys() }
-
-// Keys lists the request keys that a Coordinator answers.
 func Keys() []kmsg.Key {
 	return []kmsg.Key{
 		kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.LeaveGroup, kmsg.ConsumerGroupHeartbeat,
