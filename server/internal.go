@@ -1,13 +1,9 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"millrace/server/controller"
 	"millrace/server/peer"
 )
 
@@ -44,23 +40,3 @@ func (n *Node) internalHandler() http.Handler {
 
 // isInternal reports whether a request is between nodes.
 func isInternal(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, internalPrefix) }
-
-// local answers on this node and nowhere else: a request that came from another node goes no further.
-type local struct{ node *Node }
-
-// Request implements kmsg.Requestor.
-func (l local) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	if l.node.forController[kmsg.Key(r.Key())] {
-		return l.node.controller.Request(ctx, r)
-	}
-	return l.node.broker.Request(ctx, r)
-}
-
-// controllerKeys is the set of keys that the controller answers.
-func controllerKeys() map[kmsg.Key]bool {
-	set := make(map[kmsg.Key]bool)
-	for _, k := range controller.Keys() {
-		set[k] = true
-	}
-	return set
-}

@@ -72,6 +72,7 @@ func (n *Node) join(ctx context.Context) error {
 		return err
 	}
 	n.machine.Watch(n.broker.OnImage)
+	n.machine.Watch(n.onTopics)
 	n.broker.Start(epoch)
 	for n.broker.Fenced() {
 		n.setWaiting(errors.New("the node waits for the controller to take it into service"))

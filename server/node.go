@@ -50,8 +50,7 @@ type Node struct {
 	broker     *broker.Broker
 	router     *route.Router
 	cluster    kmsg.Requestor // the router over all of the above
-	// forController is the set of keys that the controller answers, not the broker.
-	forController map[kmsg.Key]bool
+	coordinators
 
 	pool     *record.Pool
 	native   *native.Server // owns the live streams
@@ -163,9 +162,9 @@ func (n *Node) close() error {
 	// need everything below, so everything below is still open.
 	drained := n.drain()
 
-	// No request is left, so nothing new reaches the logs. Closing the broker wakes whoever still waits for a partition,
+	// No request is left, so nothing new reaches the logs but from the coordinators, which end now. Closing the broker wakes whoever still waits for a partition,
 	// ends the fetching from other nodes and retention, and closes each log with a sync.
-	err := n.broker.Close()
+	err := errors.Join(n.coordinators.close(), n.broker.Close())
 
 	// The controller proposes to the quorum, so it ends first.
 	err = errors.Join(err, n.controller.Close())

@@ -50,6 +50,10 @@ func (c *Controller) morePartitions(
 	image *metadata.Image, r *kmsg.CreatePartitionsRequestTopic,
 ) (metadata.MorePartitions, metadata.Item) {
 	more := metadata.MorePartitions{Name: r.Topic, Count: r.Count}
+	if metadata.IsInternal(r.Topic) {
+		return more, refuse(kerr.InvalidTopicException,
+			"topic %s belongs to the brokers: its number of partitions says where each group or transaction is", r.Topic)
+	}
 	topic := image.Topic(r.Topic)
 	if topic == nil || int(r.Count) <= len(topic.Partitions) {
 		return more, metadata.Item{}

@@ -36,6 +36,9 @@ func (c *Controller) handleDeleteTopics(
 	var refs []metadata.TopicRef
 	for i, t := range asked {
 		ref, refusal := topicRef(image, t)
+		if refusal.Code == 0 {
+			refusal = internalRefusal(image, ref)
+		}
 		if refusal.Code == 0 && twice[means[i]] {
 			refusal = refuse(kerr.InvalidRequest, "topic %s is in the request more than once", nameOf(image, ref))
 		}
@@ -73,6 +76,14 @@ func topicRef(image *metadata.Image, t kmsg.DeleteTopicsRequestTopic) (metadata.
 		ref.Name = *t.Topic
 	}
 	return ref, metadata.Item{}
+}
+
+// internalRefusal refuses the topics in which the brokers keep what they know.
+func internalRefusal(image *metadata.Image, ref metadata.TopicRef) metadata.Item {
+	if name := nameOf(image, ref); metadata.IsInternal(name) {
+		return refuse(kerr.InvalidTopicException, "topic %s belongs to the brokers and cannot be deleted", name)
+	}
+	return metadata.Item{}
 }
 
 // meant names the topic that an entry means in one way only: by its id if it exists.
