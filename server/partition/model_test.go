@@ -44,6 +44,7 @@ func TestModelFindsFlaws(t *testing.T) {
 	for name, flaws := range map[string]partition.Flaws{
 		"acknowledge early": {AckEarly: true}, "skip syncs": {SkipSync: true}, "skip truncation": {SkipTruncation: true},
 		"stale leader": {StaleLeader: true}, "advance the high watermark": {AdvanceHW: true},
+		"last stable offset": {LSOOffByOne: true}, "aborted transactions": {SkipAbortedIndex: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := &verdict{TB: t}
@@ -114,6 +115,7 @@ type model struct {
 	marks   []mark                 // by node: the last high watermark
 	latest  int64                  // the greatest latest offset that a client was told
 	durable []int64                // by node: what was synced when it was last up
+	guards  []lateGuard
 }
 
 // moment is a state of the metadata.
@@ -191,16 +193,18 @@ func (m *model) run() {
 		"tell": m.tell, "tell a": m.tell,
 		"ask": m.ask, "ask a": m.ask,
 		"take": m.take, "take a": m.take,
-		"tell all":  m.tellAll,
-		"propose":   m.propose,
-		"elect":     m.electAny,
-		"crash":     m.crashAny,
-		"fence":     m.fenceAny,
-		"start":     m.startAny,
-		"wait":      m.wait,
-		"producers": m.producers,
-		"settle":    m.settle,
-		"":          m.check,
+		"tell all":               m.tellAll,
+		"propose":                m.propose,
+		"elect":                  m.electAny,
+		"crash":                  m.crashAny,
+		"fence":                  m.fenceAny,
+		"start":                  m.startAny,
+		"wait":                   m.wait,
+		"producers":              m.producers,
+		"append transactional a": m.appendTxn, "append transactional b": m.appendTxn, "append late": m.appendLate,
+		"mark": m.mark, "mark a": m.mark, "read committed": m.readAny,
+		"settle": m.settle,
+		"":       m.check,
 	})
 	m.heal()
 	m.check(m.rt)
@@ -505,7 +509,12 @@ func (m *model) heal() {
 		got, err := n.replica.Batches()
 		require.NoError(m.rt, err)
 		require.Equal(m.rt, all, got, "node %d", n.id)
-		require.Equal(m.rt, want.Bounds(), n.replica.Bounds())
+		bounds, err := want.StableBounds()
+		require.NoError(m.rt, err)
+		own, err := n.replica.StableBounds()
+		require.NoError(m.rt, err)
+		require.Equal(m.rt, bounds, own)
+		m.readCommitted(m.rt, n)
 	}
 	m.producers(m.rt)
 }
@@ -526,7 +535,7 @@ func (m *model) producers(t *rapid.T) {
 		require.NoError(t, err)
 		states, err := n.replica.Producers(-1)
 		require.NoError(t, err)
-		require.Equal(t, sequences(log), states, "node %d", n.id)
+		require.Equal(t, foldProducers(log), states, "node %d", n.id)
 		all = append(all, memory{log, states})
 	}
 	for _, a := range all {
@@ -536,27 +545,6 @@ func (m *model) producers(t *rapid.T) {
 			}
 		}
 	}
-}
-
-// sequences is the producers' state by the log alone.
-func sequences(log []record.Batch) []partition.ProducerState {
-	states := []partition.ProducerState{}
-	for id := range int64(2) {
-		at := -1
-		for i, b := range log {
-			if b.ProducerID() == id {
-				at = i
-			}
-		}
-		if at >= 0 {
-			b := log[at]
-			states = append(states, partition.ProducerState{
-				ID: id, Epoch: b.ProducerEpoch(), LastSequence: b.LastSequence(), LastTimestamp: b.MaxTimestamp(),
-				CoordinatorEpoch: -1, TxnFirstOffset: -1,
-			})
-		}
-	}
-	return states
 }
 
 // check looks at everything after each step.
