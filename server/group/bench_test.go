@@ -65,6 +65,24 @@ func BenchmarkCommits(b *testing.B) {
 	}
 }
 
+// Where a thousand groups stand, on some topic of 20 partitions, in one request.
+func BenchmarkFetchGroups(b *testing.B) {
+	l := diskLab(b)
+	defer l.close()
+	req := kmsg.NewPtrOffsetFetchRequest()
+	for i := range 1000 {
+		in := kmsg.NewOffsetFetchRequestGroup()
+		in.Group = fmt.Sprintf("group-%d", i)
+		l.commit(in.Group, "t", make([]int64, 20)...)
+		req.Groups = append(req.Groups, in)
+	}
+	for b.Loop() {
+		resp := ask[*kmsg.OffsetFetchResponse](l, "any", req)
+		require.Len(b, resp.Groups, 1000)
+		require.Len(b, resp.Groups[999].Topics[0].Partitions, 20)
+	}
+}
+
 // A partition with a million commits, of a thousand groups, is read.
 func BenchmarkLoad(b *testing.B) {
 	const records = 1_000_000

@@ -57,7 +57,7 @@ func (s *shard) deleteGroup(g *group) *kerr.Error {
 		}
 	}
 	if err := s.bury(append(tombstones, g.tombstones()...)); err != nil {
-		return deleteRefusal(err)
+		return appendRefusal(err)
 	}
 	return nil
 }

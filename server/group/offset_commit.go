@@ -1,8 +1,6 @@
 package group
 
 import (
-	"errors"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -42,6 +40,10 @@ func (s *shard) handleOffsetCommit(
 			out.Partitions = append(out.Partitions, o)
 		}
 		resp.Topics = append(resp.Topics, out)
+	}
+	if e := c.tooLarge(); e != nil {
+		reply.Send(refuseOffsetCommit(req, e))
+		return
 	}
 	if err := s.run.Append(c.records...); err != nil {
 		reply.Send(refuseOffsetCommit(req, appendRefusal(err)))
@@ -165,12 +167,40 @@ func codeOf(e *kerr.Error) int16 {
 	return e.Code
 }
 
-// appendRefusal is what who commits is told of an append that failed. That the records were too many for a batch is
-// said in the word that Kafka has for commits.
-func appendRefusal(err error) *kerr.Error {
-	e := kafkaError(err)
-	if e == nil || errors.Is(e, kerr.UnknownServerError) {
+// tooLarge refuses a commit that no batch of the log holds, in the word that Kafka has for commits.
+func (c *commit) tooLarge() *kerr.Error {
+	if sizeOf(c.records) > maxBatchBytes(c.image) {
 		return kerr.InvalidCommitOffsetSize
 	}
-	return e
+	return nil
+}
+
+// recordOverhead is the most that a record of a batch takes beside its key and value, as short as those are.
+const recordOverhead = 24
+
+// sizeOf is the most that records take in a batch.
+func sizeOf(kvs []coordinator.KV) int {
+	size := 0
+	for i := range kvs {
+		size += recordOverhead + len(kvs[i].Key) + len(kvs[i].Value)
+	}
+	return size
+}
+
+// maxBatchBytes is what the records of a batch of the offsets topic may take.
+func maxBatchBytes(image *metadata.Image) int {
+	const header = 61
+	topic := image.Topic(metadata.GroupTopic)
+	if topic == nil {
+		return maxTombstoneBytes
+	}
+	return min(topic.Settings.MaxMessageBytes, int(topic.Settings.SegmentBytes)) - header
+}
+
+// appendRefusal is what who writes is told of an append that failed.
+func appendRefusal(err error) *kerr.Error {
+	if e := kafkaError(err); e != nil {
+		return e
+	}
+	return kerr.UnknownServerError
 }

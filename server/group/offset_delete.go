@@ -43,7 +43,7 @@ func (s *shard) handleOffsetDelete(
 		resp.Topics = append(resp.Topics, out)
 	}
 	if err := s.bury(tombstones); err != nil {
-		reply.Send(refuseOffsetDelete(req, deleteRefusal(err)))
+		reply.Send(refuseOffsetDelete(req, appendRefusal(err)))
 		return
 	}
 	reply.Send(resp)
@@ -81,12 +81,4 @@ func (g *group) subscribed(topic string) bool {
 func (s *shard) exists(topic string, partition int32) bool {
 	t := s.image().Topic(topic)
 	return t != nil && partition >= 0 && int(partition) < len(t.Partitions)
-}
-
-// deleteRefusal is what who deletes is told of an append that failed.
-func deleteRefusal(err error) *kerr.Error {
-	if e := kafkaError(err); e != nil {
-		return e
-	}
-	return kerr.UnknownServerError
 }

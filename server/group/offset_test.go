@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,6 +108,28 @@ func TestCommitTooLarge(t *testing.T) {
 			require.Equal(t, kerr.InvalidCommitOffsetSize.Code, p.ErrorCode)
 		}
 		require.EqualValues(t, -1, l.committed("g", "wide", 0))
+	})
+}
+
+// Where the log takes small batches only, tombstones go in smaller ones.
+func TestSmallBatches(t *testing.T) {
+	inLab(t, labOptions{static: map[string]string{"message.max.bytes": "2000"}}, func(t *testing.T, l *lab) {
+		for i := range 10 {
+			l.commit("g", "t", int64(i), int64(i), int64(i), int64(i))
+			l.createTopic(fmt.Sprint("topic-", i), 20)
+			l.commit("g", fmt.Sprint("topic-", i), make([]int64, 20)...)
+		}
+		req := kmsg.NewPtrDeleteGroupsRequest()
+		req.Groups = []string{"g"}
+		require.Zero(t, ask[*kmsg.DeleteGroupsResponse](l, "g", req).Groups[0].ErrorCode)
+		l.again()
+		l.inspect("g", func(s *shard) { require.Empty(t, s.groups) })
+		wordy := commitTo("g", "topic-0", make([]int64, 20)...)
+		for i := range wordy.Topics[0].Partitions {
+			wordy.Topics[0].Partitions[i].Metadata = kmsg.StringPtr(strings.Repeat("m", 100))
+		}
+		large := ask[*kmsg.OffsetCommitResponse](l, "g", wordy)
+		require.Equal(t, kerr.InvalidCommitOffsetSize.Code, large.Topics[0].Partitions[0].ErrorCode)
 	})
 }
 

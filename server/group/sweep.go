@@ -5,7 +5,7 @@ import (
 	"millrace/server/metadata"
 )
 
-// Bounds of one step of a sweep, and of one batch of tombstones, far below the batches that a log takes.
+// Bounds of one step of a sweep, and of one batch of tombstones, which is far below what a log takes by default.
 const (
 	maxTombstones     = 1000
 	maxTombstoneBytes = 256 << 10
@@ -80,8 +80,9 @@ func (w *sweep) removeSome() error {
 	var (
 		batch []coordinator.KV
 		bytes int
+		limit = w.shard.tombstoneBytes()
 	)
-	for len(w.found) > 0 && len(batch) < maxTombstones && bytes < maxTombstoneBytes {
+	for len(w.found) > 0 && len(batch) < maxTombstones && bytes < limit {
 		d := w.found[0]
 		w.found = w.found[1:]
 		o := d.group.offset(d.topic, d.partition)
@@ -89,7 +90,7 @@ func (w *sweep) removeSome() error {
 			continue
 		}
 		kv := coordinator.KV{Key: offsetKey(d.group.id, d.topic, d.partition)}
-		batch, bytes = append(batch, kv), bytes+len(kv.Key)
+		batch, bytes = append(batch, kv), bytes+recordOverhead+len(kv.Key)
 	}
 	if err := w.shard.run.Append(batch...); err != nil {
 		return err
@@ -112,10 +113,11 @@ func (w *sweep) closeGroups() error {
 
 // bury appends tombstones, in batches that a log takes.
 func (s *shard) bury(tombstones []coordinator.KV) error {
+	limit := s.tombstoneBytes()
 	for len(tombstones) > 0 {
 		n, bytes := 0, 0
-		for n < len(tombstones) && n < maxTombstones && bytes < maxTombstoneBytes {
-			bytes += len(tombstones[n].Key)
+		for n < len(tombstones) && n < maxTombstones && bytes < limit {
+			bytes += recordOverhead + len(tombstones[n].Key)
 			n++
 		}
 		if err := s.run.Append(tombstones[:n]...); err != nil {
@@ -125,6 +127,9 @@ func (s *shard) bury(tombstones []coordinator.KV) error {
 	}
 	return nil
 }
+
+// tombstoneBytes is when a batch of tombstones is large enough.
+func (s *shard) tombstoneBytes() int { return min(maxTombstoneBytes, maxBatchBytes(s.image())/2) }
 
 // expireLater sets the clock to the next look for expired offsets.
 func (s *shard) expireLater() { s.run.After(s.settings().OffsetsRetentionCheckInterval, s.expire) }

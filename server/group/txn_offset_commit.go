@@ -121,6 +121,10 @@ func (s *shard) handleTxnOffsetCommit(
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	if e := c.tooLarge(); e != nil {
+		reply.Send(refuseTxnOffsetCommit(req, e))
+		return
+	}
 	if err := s.run.AppendTxn(batch, c.records...); err != nil {
 		reply.Send(refuseTxnOffsetCommit(req, appendRefusal(err)))
 		return
