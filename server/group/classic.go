@@ -66,7 +66,20 @@ func (c *classic) describe(out *kmsg.DescribeGroupsResponseGroup) {
 	out.State, out.ProtocolType = c.state(), c.protocolType()
 }
 
-func (c *classic) subscribed() (topics map[string]bool, known bool) { return nil, false }
+// subscribed is known if every member's subscription is.
+func (c *classic) subscribed() (topics map[string]bool, known bool) {
+	topics = make(map[string]bool)
+	for i := range c.meta.Members {
+		var of kmsg.ConsumerMemberMetadata
+		if c.meta.ProtocolType != typeConsumer || of.ReadFrom(c.meta.Members[i].Subscription) != nil {
+			return nil, false
+		}
+		for _, topic := range of.Topics {
+			topics[topic] = true
+		}
+	}
+	return topics, true
+}
 
 func (c *classic) checkCommit(_ string, _ *string, generation int32, _ bool) *kerr.Error {
 	if generation < 0 && c.empty() {

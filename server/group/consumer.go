@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -10,7 +11,10 @@ import (
 )
 
 // consumer is a group of the consumer protocol, as the log has it.
-type consumer struct{ id string }
+type consumer struct {
+	id      string
+	members map[string]*memberMetadata
+}
 
 func (s *shard) handleConsumerGroupHeartbeat(
 	req *kmsg.ConsumerGroupHeartbeatRequest, _ caller, reply *coordinator.Reply[*kmsg.ConsumerGroupHeartbeatResponse],
@@ -47,7 +51,7 @@ func (c *Coordinator) handleConsumerGroupDescribe(
 
 func (s *shard) replayConsumerGroup(id string, v *consumerGroupMetadata) {
 	if v != nil {
-		s.ensure(id).consumer = &consumer{id: id}
+		s.ensure(id).consumer = &consumer{id: id, members: make(map[string]*memberMetadata)}
 		return
 	}
 	if g := s.groups[id]; g != nil {
@@ -56,20 +60,45 @@ func (s *shard) replayConsumerGroup(id string, v *consumerGroupMetadata) {
 }
 
 func (s *shard) replayPartitionMetadata(string, *partitionMetadata)   {}
-func (s *shard) replayMember(_, _ string, _ *memberMetadata)          {}
 func (s *shard) replayTargetMetadata(string, *targetMetadata)         {}
 func (s *shard) replayTargetMember(_, _ string, _ *targetMember)      {}
 func (s *shard) replayCurrentMember(_, _ string, _ *currentMember)    {}
 func (s *shard) replayRegex(_, _ string, _ *regexTopics)              {}
 func (c *consumer) loaded()                                           {}
 func (c *consumer) unloaded()                                         {}
-func (c *consumer) state() string                                     { return stateEmpty }
-func (c *consumer) empty() bool                                       { return true }
+func (c *consumer) empty() bool                                       { return len(c.members) == 0 }
 func (c *consumer) describe(*kmsg.ConsumerGroupDescribeResponseGroup) {}
-func (c *consumer) subscribed(string) bool                            { return false }
+
+func (s *shard) replayMember(id, member string, v *memberMetadata) {
+	g := s.groups[id]
+	if g == nil || g.consumer == nil {
+		return
+	}
+	if v == nil {
+		delete(g.consumer.members, member)
+		return
+	}
+	g.consumer.members[member] = v
+}
+
+func (c *consumer) state() string {
+	if c.empty() {
+		return stateEmpty
+	}
+	return stateStable
+}
+
+func (c *consumer) subscribed(topic string) bool {
+	for _, m := range c.members {
+		if slices.Contains(m.topics, topic) {
+			return true
+		}
+	}
+	return false
+}
 
 func (c *consumer) checkCommit(_ string, epoch int32, _ bool) *kerr.Error {
-	if epoch < 0 {
+	if epoch < 0 && c.empty() {
 		return nil
 	}
 	return kerr.UnknownMemberID
