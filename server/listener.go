@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -21,6 +22,8 @@ type cappedListener struct {
 
 	mu    sync.Mutex
 	fresh map[net.Conn]struct{} // of which nothing has come yet; guarded by mu
+	// silent is the size of fresh: where it is 0 nothing has to be looked for there.
+	silent atomic.Int64
 }
 
 func newCappedListener(l net.Listener, limit int) *cappedListener {
@@ -68,16 +71,25 @@ func (l *cappedListener) Close() error {
 // connState is the server's hook. A connection that a handler took over is the handler's to count: the API bounds
 // its streams.
 func (l *cappedListener) connState(c net.Conn, s http.ConnState) {
+	// The server calls this twice a request. What is idle was active before, and mostly no connection is fresh.
+	if s != http.StateIdle && (s == http.StateNew || l.silent.Load() > 0) {
+		l.note(c, s == http.StateNew)
+	}
+	if s == http.StateClosed || s == http.StateHijacked {
+		<-l.slots
+	}
+}
+
+// note takes note of whether something has come of a connection.
+func (l *cappedListener) note(c net.Conn, fresh bool) {
 	l.mu.Lock()
-	if s == http.StateNew {
+	defer l.mu.Unlock()
+	if fresh {
 		l.fresh[c] = struct{}{}
 	} else {
 		delete(l.fresh, c)
 	}
-	l.mu.Unlock()
-	if s == http.StateClosed || s == http.StateHijacked {
-		<-l.slots
-	}
+	l.silent.Store(int64(len(l.fresh)))
 }
 
 // hangUp ends the connections that nothing has come over: clients open some ahead of need. A server that stops would
