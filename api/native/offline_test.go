@@ -38,7 +38,6 @@ func TestBoundsOfAnOfflineLog(t *testing.T) {
 	for path, accept := range map[string]string{
 		"/v1/topics/t/partitions/0/records?offset=1": "application/json",
 		"/v1/topics/t/partitions/0/records?offset=0": "application/vnd.apache.kafka.recordbatch",
-		"/v1/topics/t/records?offset=1":              "text/event-stream",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, node.URL()+path, nil)
 		require.NoError(t, err)

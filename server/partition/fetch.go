@@ -41,15 +41,15 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 // read reads below the high watermark, or the last stable offset.
 func (c *local) read(r FetchRequest) (f Fetched, err error) {
 	f = Fetched{Bounds: c.Bounds(), Next: r.Offset}
+	if r.Offset < f.LogStart || r.Offset > f.LogEnd { // which a log that is offline still says
+		return f, outOfRange(r.Offset, f.Bounds)
+	}
 	limit := f.HighWatermark
 	if r.ReadCommitted {
 		if f.Bounds, err = c.StableBounds(); err != nil {
 			return f, err
 		}
 		limit = f.LastStable
-	}
-	if r.Offset < f.LogStart || r.Offset > f.LogEnd {
-		return f, outOfRange(r.Offset, f.Bounds)
 	}
 	if r.Offset >= limit || r.BoundsOnly {
 		return f, nil
