@@ -32,6 +32,8 @@ type KafkaError struct {
 	ActualOffset int64
 	// ResumeOffset is where to read on behind a damaged batch after CORRUPT_MESSAGE, -1 if that is not known.
 	ResumeOffset int64
+	// PartitionCount is how many partitions the topic has where the request was made for another count, else 0.
+	PartitionCount int32
 	// NotWritten says that a batch was not written although the code leaves that open: the disk is full.
 	NotWritten bool
 	// Records are the faults of single records of a refused batch.

@@ -31,6 +31,7 @@ type Batch struct {
 	Bytes     record.Batch
 	Expected  *int64 // append only if the log end offset is this
 	Strict    bool   // refuse a gap in a named producer's sequences
+	Counted   bool   // refuse where the topic has another count of partitions than Topic says
 }
 
 // ProduceResult is what became of one batch.
@@ -130,6 +131,9 @@ func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
 		if b.Strict {
 			ktag.SetStrictSequence(&p.UnknownTags)
 		}
+		if b.Counted {
+			ktag.SetPartitionCount(&p.UnknownTags, int32(len(b.Topic.Partitions)))
+		}
 		t := &req.Topics[len(req.Topics)-1]
 		t.Partitions = append(t.Partitions, p)
 	}
@@ -182,6 +186,7 @@ func produceFault(p *kmsg.ProduceResponseTopicPartition, b *Batch) error {
 	if v, ok := ktag.CurrentEpoch(&p.UnknownTags); ok {
 		f.CurrentEpoch = v
 	}
+	f.PartitionCount, _ = ktag.PartitionCount(&p.UnknownTags)
 	f.NotWritten = ktag.NotWritten(&p.UnknownTags)
 	for _, r := range p.ErrorRecords {
 		rf := RecordFault{Index: r.RelativeOffset}

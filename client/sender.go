@@ -58,6 +58,7 @@ type Sender struct {
 	hint   int
 
 	records   []record.Record
+	asked     []int32 // the partition that was asked for records[i], of a named producer
 	partition []int32 // of records[i]
 	size      []int32 // bound of records[i] within a batch
 	keyless   int32   // the partition of records without a key, AnyPartition until one needs it
@@ -111,7 +112,7 @@ func (s *Sender) Release() {
 	clear(s.batches)
 	clear(s.answers)
 	clear(s.told)
-	s.records, s.partition, s.size = s.records[:0], s.partition[:0], s.size[:0]
+	s.records, s.partition, s.size, s.asked = s.records[:0], s.partition[:0], s.size[:0], s.asked[:0]
 	s.pieces, s.batches, s.answers = s.pieces[:0], s.batches[:0], s.answers[:0]
 	s.client, s.topic, s.arena, s.opts = nil, nil, nil, SendOptions{}
 	s.builder.Reset([]byte{})
@@ -124,6 +125,7 @@ func (s *Sender) Len() int { return len(s.records) }
 // Add adds a record for the given partition, or AnyPartition. The record's bytes are not copied and must
 // stay as they are until Send returns. An unknown partition is refused.
 func (s *Sender) Add(r record.Record, partition int32) error {
+	asked := partition
 	if partition == AnyPartition {
 		partition = s.place(&r)
 	}
@@ -131,6 +133,9 @@ func (s *Sender) Add(r record.Record, partition int32) error {
 		return err
 	}
 	s.records = append(s.records, r)
+	if s.opts.Producer != nil {
+		s.asked = append(s.asked, asked)
+	}
 	s.partition = append(s.partition, partition)
 	s.size = append(s.size, int32(record.RecordSize(&s.records[len(s.records)-1])))
 	return nil
@@ -180,6 +185,49 @@ func (s *Sender) Partitions() int {
 // Send stores the records. The error is nil when every record has its own outcome, to be read from
 // Record and Batches; it is not nil when nothing was sent at all.
 func (s *Sender) Send(ctx context.Context) error {
+	for try := 0; ; try++ {
+		err := s.send(ctx)
+		if try == recounts || !s.miscounted(err) {
+			return err
+		}
+		if s.placeAnew(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// recounts is how often a request is placed anew because the topic got partitions meanwhile.
+const recounts = 3
+
+// miscounted says whether nothing was stored, by an error that nothing was sent for or by all batches' own, because the
+// topic has another count of partitions.
+func (s *Sender) miscounted(err error) bool {
+	is := func(err error) bool {
+		var f *KafkaError
+		return errors.As(err, &f) && f.PartitionCount > 0
+	}
+	if err != nil || s.opts.Producer == nil || len(s.pieces) == 0 {
+		return is(err)
+	}
+	return !slices.ContainsFunc(s.pieces, func(p piece) bool { return !is(p.err) })
+}
+
+// placeAnew places all records by the newest metadata of the topic.
+func (s *Sender) placeAnew(ctx context.Context) error {
+	topic, err := s.client.Renew(ctx, s.topic.Name)
+	if err != nil {
+		return err
+	}
+	s.topic, s.keyless, s.byName = topic, AnyPartition, 0
+	for i := range s.records {
+		if s.partition[i] = s.asked[i]; s.asked[i] == AnyPartition {
+			s.partition[i] = s.place(&s.records[i])
+		}
+	}
+	return nil
+}
+
+func (s *Sender) send(ctx context.Context) error {
 	s.group()
 	s.cut(batchTarget)
 	if s.opts.Producer != nil && len(s.pieces) == 1 {
@@ -251,7 +299,8 @@ func (s *Sender) round(ctx context.Context) {
 		p := &s.pieces[i]
 		s.batches = append(s.batches, Batch{
 			Topic: s.topic, Partition: p.partition, Bytes: s.build(p), Expected: s.opts.Expected,
-			Strict: s.opts.Producer != nil && len(s.topic.Partitions) == 1,
+			Strict:  s.opts.Producer != nil && len(s.topic.Partitions) == 1,
+			Counted: s.opts.Producer != nil,
 		})
 	}
 	s.answers = slices.Grow(s.answers[:0], len(s.batches))[:len(s.batches)]

@@ -18,25 +18,17 @@ func (c *Client) checkSequence(ctx context.Context, topic *Topic, partition int3
 	if np.Once || len(topic.Partitions) == 1 {
 		return nil
 	}
-	_, err := c.soundSequences(ctx, topic, np, partition)
-	return err
-}
-
-// soundSequences is what all partitions know of a named producer, or what is wrong with its epoch and sequence by that.
-// Leaders that have not heard that they were replaced know too little: before that is held against the producer, all
-// are asked to make sure.
-func (c *Client) soundSequences(ctx context.Context, topic *Topic, np *NamedProducer, partition int32) (
-	known map[int32]sequence, err error,
-) {
+	var fault error
 	for _, sure := range [...]sureness{likely, certain} {
-		if known, err = c.knownSequences(ctx, topic, np, topic.numbers(), sure); err != nil {
-			return nil, err
+		known, err := c.knownSequences(ctx, topic, np, topic.numbers(), sure)
+		if err != nil {
+			return err
 		}
-		if err = sequenceFault(known, np, topic.Name, partition); err == nil {
-			return known, nil
+		if fault = sequenceFault(known, np, topic.Name, partition); fault == nil {
+			return nil
 		}
 	}
-	return nil, err
+	return fault
 }
 
 // checkSequence is the client's for the only piece of a request. Records that the producer's name placed are moved
@@ -47,16 +39,17 @@ func (s *Sender) checkSequence(ctx context.Context, p *piece) error {
 		return s.client.checkSequence(ctx, s.topic, p.partition, np)
 	}
 	places := np.places(n)
-	var known map[int32]sequence
-	if !np.Once {
-		var err error
-		if known, err = s.client.soundSequences(ctx, s.topic, np, p.partition); err != nil {
-			return err
-		}
+	ask := s.topic.numbers()
+	if np.Once {
+		ask = places
 	}
-	if last, ok := known[places[len(places)-1]]; !ok || last.epoch != int32(np.Epoch) || last.last < np.Seq-1 {
-		var err error
-		if known, err = s.client.knownSequences(ctx, s.topic, np, places, certain); err != nil {
+	// A node that knew of more partitions, or of fewer, may have stored this very request a moment ago.
+	known, err := s.client.knownSequences(ctx, s.topic, np, ask, certain)
+	if err != nil {
+		return err
+	}
+	if !np.Once {
+		if err := sequenceFault(known, np, s.topic.Name, p.partition); err != nil {
 			return err
 		}
 	}
@@ -145,6 +138,7 @@ func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProd
 	}
 	t := kmsg.NewDescribeProducersRequestTopic()
 	t.Topic, t.Partitions = topic.Name, ask
+	ktag.SetPartitionCount(&t.UnknownTags, int32(len(topic.Partitions)))
 	req.Topics = append(req.Topics, t)
 	resp, err := call(ctx, "producers of "+topic.Name, req.RequestWith, c.requestor)
 	if err != nil {
@@ -154,6 +148,7 @@ func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProd
 		for j := range resp.Topics[i].Partitions {
 			p := &resp.Topics[i].Partitions[j]
 			if err := fault(p.ErrorCode, p.ErrorMessage, topic.Name, p.Partition); err != nil {
+				err.(*KafkaError).PartitionCount, _ = ktag.PartitionCount(&p.UnknownTags)
 				c.forgetOn(err, topic.Name)
 				return nil, err
 			}

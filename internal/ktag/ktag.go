@@ -44,6 +44,7 @@ const (
 	tagClientID
 	tagClientHost
 	tagCertain
+	tagPartitionCount
 )
 
 // SetExpectedOffset asks, in a partition of a ProduceRequest, to append only if the log end offset

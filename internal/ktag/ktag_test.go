@@ -55,7 +55,8 @@ func TestEveryTag(t *testing.T) {
 	ktag.SetShuttingDown(&tags)
 	ktag.SetReplicaLogStart(&tags, 17)
 	ktag.SetCertain(&tags)
-	require.Equal(t, 21, tags.Len(), "two tags share a number")
+	ktag.SetPartitionCount(&tags, 6)
+	require.Equal(t, 22, tags.Len(), "two tags share a number")
 
 	expected, ok := ktag.ExpectedOffset(&tags)
 	require.True(t, ok)
@@ -101,6 +102,9 @@ func TestEveryTag(t *testing.T) {
 	require.True(t, ktag.Resign(&tags))
 	require.True(t, ktag.ShuttingDown(&tags))
 	require.True(t, ktag.Certain(&tags))
+	partitions, ok := ktag.PartitionCount(&tags)
+	require.True(t, ok)
+	require.Equal(t, int32(6), partitions)
 	start, _ := ktag.ReplicaLogStart(&tags)
 	require.Equal(t, int64(17), start)
 }

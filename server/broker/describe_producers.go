@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/internal/ktag"
@@ -45,6 +46,12 @@ func (b *Broker) handleDescribeProducers(ctx context.Context, v *view,
 			}
 			if err != nil {
 				out.Partitions[j] = refuseDescribe(number, b.unlessReplaced(leader.Name(), err))
+				continue
+			}
+			topic := b.view.Load().image.TopicByID(leader.Name().TopicID)
+			if topic != nil && miscounted(&in.UnknownTags, topic) {
+				out.Partitions[j] = refuseDescribe(number, kerr.LeaderNotAvailable)
+				ktag.SetPartitionCount(&out.Partitions[j].UnknownTags, int32(len(topic.Partitions)))
 				continue
 			}
 			out.Partitions[j] = describedProducers(number, states)

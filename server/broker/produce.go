@@ -11,6 +11,7 @@ import (
 
 	"millrace/internal/ktag"
 	"millrace/record"
+	"millrace/server/metadata"
 	"millrace/server/partition"
 )
 
@@ -72,6 +73,12 @@ func (b *Broker) handleProduce(ctx context.Context, v *view, req *kmsg.ProduceRe
 	return resp, nil
 }
 
+// miscounted says whether a request was made for another count of partitions than the topic has.
+func miscounted(tags *kmsg.Tags, topic *metadata.Topic) bool {
+	count, ok := ktag.PartitionCount(tags)
+	return ok && int(count) != len(topic.Partitions)
+}
+
 // producer is what the partitions of one request share.
 type producer struct {
 	broker *Broker
@@ -110,6 +117,12 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 			r.Expected = offset
 		}
 		r.Strict = ktag.StrictSequence(&in.UnknownTags)
+		if topic, _ := p.view.topic(t.Topic, t.TopicID); miscounted(&in.UnknownTags, topic) {
+			p.refuse(out, kerr.LeaderNotAvailable)
+			ktag.SetNotWritten(&out.UnknownTags)
+			ktag.SetPartitionCount(&out.UnknownTags, int32(len(topic.Partitions)))
+			return produced{}, nil
+		}
 	}
 	if given := p.admissions[in]; given != nil {
 		if given.err != nil {

@@ -54,8 +54,8 @@ type judgement struct {
 	evidence *evidence
 }
 
-// certain tells whether a partition that a request has found here by a view is led here, in that epoch, at a moment
-// after the request came.
+// certain tells whether a partition that a request has found here by a view is led here, in that epoch and of as many,
+// at a moment after the request came.
 func (b *Broker) certain(ctx context.Context, j judgement) bool {
 	number := j.leader.Name().Partition
 	if b.alone(j.topic, j.leader) {
@@ -65,7 +65,8 @@ func (b *Broker) certain(ctx context.Context, j judgement) bool {
 		j.evidence.sought, j.evidence.found = true, b.seekEvidence(ctx)
 	}
 	now := b.view.Load().image.TopicByID(j.topic.ID)
-	return j.evidence.found && now != nil && now.Partitions[number].Leader == b.cfg.NodeID &&
+	return j.evidence.found && now != nil && len(now.Partitions) == len(j.topic.Partitions) &&
+		now.Partitions[number].Leader == b.cfg.NodeID &&
 		now.Partitions[number].LeaderEpoch == j.topic.Partitions[number].LeaderEpoch
 }
 

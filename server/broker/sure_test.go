@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/internal/ktag"
+	"millrace/server/metadata"
 )
 
 // A leader that was replaced while it was cut off does not tell clients of the new one that they are wrong.
@@ -144,11 +145,54 @@ func (m *member) describeProducers(topic string) string {
 
 func (m *member) tellProducers(topic string, change func(*kmsg.DescribeProducersRequest)) string {
 	req := kmsg.NewPtrDescribeProducersRequest()
-	change(req)
 	of := kmsg.NewDescribeProducersRequestTopic()
 	of.Topic, of.Partitions = topic, []int32{0}
 	req.Topics = append(req.Topics, of)
+	change(req)
 	resp, err := req.RequestWith(m.c.t.Context(), m.broker)
 	require.NoError(m.c.t, err)
 	return name(resp.Topics[0].Partitions[0].ErrorCode)
+}
+
+// A leader takes nothing that was placed by another count of partitions than it knows, and does not tell of its
+// producers by an old one where the asker is about to conclude something.
+func TestLeaderChecksTheCountOfPartitions(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		m := c.members[1]
+		send := func(count int32) *kmsg.ProduceResponseTopicPartition {
+			req := m.produceRequest("t", -1, batch(1, 0, 0, "v"))
+			ktag.SetPartitionCount(&req.Topics[0].Partitions[0].UnknownTags, count)
+			resp, err := req.RequestWith(t.Context(), m.broker)
+			require.NoError(t, err)
+			return &resp.Topics[0].Partitions[0]
+		}
+		ask := func(count int32) string {
+			return m.tellProducers("t", func(req *kmsg.DescribeProducersRequest) {
+				ktag.SetCertain(&req.UnknownTags)
+				ktag.SetPartitionCount(&req.Topics[0].UnknownTags, count)
+			})
+		}
+		p := send(2)
+		require.Equal(t, "LEADER_NOT_AVAILABLE", name(p.ErrorCode))
+		require.True(t, ktag.NotWritten(&p.UnknownTags))
+		count, ok := ktag.PartitionCount(&p.UnknownTags)
+		require.True(t, ok)
+		require.Equal(t, int32(1), count)
+		require.Zero(t, send(1).ErrorCode)
+		require.Equal(t, "NONE", ask(1))
+		require.Equal(t, "LEADER_NOT_AVAILABLE", ask(2))
+
+		m.cut.Store(true)
+		c.propose(&metadata.CreatePartitions{Limits: metadata.DefaultLimits(), Topics: []metadata.MorePartitions{
+			{Name: "t", Count: 2, Added: three()},
+		}})
+		m.cut.Store(false) // its heartbeats are answered, and the metadata is not there yet
+		time.Sleep(time.Second)
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", ask(1))
+		m.heal()
+		synctest.Wait()
+		require.Equal(t, "LEADER_NOT_AVAILABLE", ask(1))
+		require.Equal(t, "NONE", ask(2))
+	})
 }

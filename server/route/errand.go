@@ -275,6 +275,14 @@ func (e *errand[QT, QP, ST, SP]) unsettled(slots []*slot[SP]) []*slot[SP] {
 		if s.answer == nil || e.split.code(s.answer) == 0 {
 			continue
 		}
+		if e.split.counted != nil {
+			if count, ok := e.split.counted(s.answer); ok {
+				if topic := l.topic(s.key); topic != nil && int(count) != len(topic.Partitions) {
+					out = append(out, s) // this node or the leader has not heard of the newest partitions
+				} // else whoever made the request has not
+				continue
+			}
+		}
 		refused := e.split.notWritten != nil && e.split.notWritten(s.answer)
 		switch judge(e.split.code(s.answer), l.partition(s.key, s.number) != nil, e.split.notWritten != nil, refused) {
 		case again:

@@ -30,6 +30,9 @@ type split[QT, QP, ST, SP any] struct {
 	// notWritten says that a node refused to append although the code leaves that open; nil for requests that do
 	// not append.
 	notWritten func(*SP) bool
+	// counted gives how many partitions the topic has by a leader that refused because the request says otherwise; nil
+	// for requests that do not say.
+	counted func(*SP) (int32, bool)
 	// explain adds a text to the code; nil where the answer has no place for one.
 	explain func(*SP, string)
 }

@@ -27,6 +27,9 @@ func produceSplit() produceParts {
 		repeatable: func(p *kmsg.ProduceRequestTopicPartition) bool { return sequenced(p.Records) },
 		notWritten: func(p *kmsg.ProduceResponseTopicPartition) bool { return ktag.NotWritten(&p.UnknownTags) },
 		explain:    func(p *kmsg.ProduceResponseTopicPartition, text string) { p.ErrorMessage = &text },
+		counted: func(p *kmsg.ProduceResponseTopicPartition) (int32, bool) {
+			return ktag.PartitionCount(&p.UnknownTags)
+		},
 		newTopic: func(k topicKey) kmsg.ProduceResponseTopic {
 			return kmsg.ProduceResponseTopic{Topic: k.name, TopicID: k.id}
 		},
@@ -151,6 +154,9 @@ func describeProducersSplit() describeProducersParts {
 		},
 		answerOf: func(p *kmsg.DescribeProducersResponseTopicPartition) int32 { return p.Partition },
 		code:     func(p *kmsg.DescribeProducersResponseTopicPartition) int16 { return p.ErrorCode },
+		counted: func(p *kmsg.DescribeProducersResponseTopicPartition) (int32, bool) {
+			return ktag.PartitionCount(&p.UnknownTags)
+		},
 		newTopic: func(k topicKey) kmsg.DescribeProducersResponseTopic {
 			return kmsg.DescribeProducersResponseTopic{Topic: k.name}
 		},
