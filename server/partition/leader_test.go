@@ -30,6 +30,7 @@ type host struct {
 	replica  *partition.Replica
 	leader   *partition.Leader
 	now      time.Time
+	asked    func() // is called when the partition asks for the time; may be nil
 	policy   storage.SyncPolicy
 	settings metadata.TopicSettings
 	role     partition.Role
@@ -75,11 +76,18 @@ func (h *host) start() {
 	h.dir = dir
 	h.store = partition.NewStore(partition.Config{
 		Dir: dir, CommitSynced: h.policy == storage.SyncAck,
-		Now: func() time.Time { return h.now }, Logger: slog.New(slog.DiscardHandler),
+		Now: h.clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	h.replica, err = h.store.Open(partition.Name{Topic: "t", TopicID: testTopicID()}, partition.NewSettings(&h.settings))
 	require.NoError(h.t, err)
 	h.leader = h.replica.Lead(h.role)
+}
+
+func (h *host) clock() time.Time {
+	if h.asked != nil {
+		h.asked()
+	}
+	return h.now
 }
 
 // soloRole is the role of the leader 1, with so many in-sync replicas of so many.

@@ -153,7 +153,14 @@ func (s *Store) Open(n Name, settings *Settings) (*Replica, error) {
 			return nil, &OpenError{n, fmt.Errorf("sync what a crash left: %w", err)}
 		}
 	}
-	return newReplica(s, log, n, settings), nil
+	r := newReplica(s, log, n, settings)
+	if log.AbortedLost() {
+		// Recovery has read what there is to be read, so once more is little. Until it is done the recovery point stays.
+		if err := r.rebuildAborted(); err != nil {
+			r.logger().Warn("aborted transactions are looked for again when somebody reads", "err", err)
+		}
+	}
+	return r, nil
 }
 
 // SetAside renames the files of a partition that is not open, so that nothing is lost and the name is
