@@ -19,8 +19,14 @@ func (l *Log) AppendFollower(batches []byte) (AppendResult, error) {
 	if err != nil {
 		return AppendResult{}, err
 	}
-	if err := l.checkFollowing(batches); err != nil {
+	gaps, err := l.checkFollowing(batches)
+	if err != nil {
 		return AppendResult{}, fmt.Errorf("%s: %w", l.path, err)
+	}
+	if gaps {
+		if err := l.noteGapsLocked(); err != nil {
+			return AppendResult{}, err
+		}
 	}
 	aborts, err := l.expectMarkersLocked(batches)
 	if err != nil {
@@ -33,9 +39,9 @@ func (l *Log) AppendFollower(batches []byte) (AppendResult, error) {
 	return a.result, err
 }
 
-// checkFollowing looks at what a leader sent. What offsets and epochs of batches say is not covered by their
-// checksums.
-func (l *Log) checkFollowing(batches []byte) error {
+// checkFollowing looks at what a leader sent, and says whether offsets are missing between batches. What offsets and
+// epochs of batches say is not covered by their checksums.
+func (l *Log) checkFollowing(batches []byte) (gaps bool, err error) {
 	end, epoch := l.end.Load(), l.epochs.latest()
 	for rest := batches; len(rest) > 0; {
 		b, after, err := record.Next(rest)
@@ -47,19 +53,21 @@ func (l *Log) checkFollowing(batches []byte) error {
 		}
 		switch {
 		case err != nil:
-			return err
+			return gaps, err
 		case b.LastOffsetDelta() < 0 || b.BaseOffset() > math.MaxInt64-int64(b.LastOffsetDelta())-1:
-			return fmt.Errorf("%w: last offset delta %d at offset %d", record.ErrCorrupt, b.LastOffsetDelta(), b.BaseOffset())
+			return gaps, fmt.Errorf("%w: last offset delta %d at offset %d", record.ErrCorrupt, b.LastOffsetDelta(),
+				b.BaseOffset())
 		case b.BaseOffset() < end:
-			return fmt.Errorf("%w: offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset(), end-1)
+			return gaps, fmt.Errorf("%w: offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset(), end-1)
 		case b.LastOffset()-end > maxRelative: // a segment begins where the one before ends
-			return fmt.Errorf("%w: offset %d is too far from %d", record.ErrCorrupt, b.LastOffset(), end-1)
+			return gaps, fmt.Errorf("%w: offset %d is too far from %d", record.ErrCorrupt, b.LastOffset(), end-1)
 		case b.LeaderEpoch() < epoch:
-			return fmt.Errorf("%w: leader epoch %d follows %d", record.ErrCorrupt, b.LeaderEpoch(), epoch)
+			return gaps, fmt.Errorf("%w: leader epoch %d follows %d", record.ErrCorrupt, b.LeaderEpoch(), epoch)
 		}
+		gaps = gaps || b.BaseOffset() > end
 		end, epoch, rest = b.NextOffset(), b.LeaderEpoch(), after
 	}
-	return nil
+	return gaps, nil
 }
 
 // expectMarkersLocked looks for what belongs to transactions. The recovery point waits below the first ABORT marker

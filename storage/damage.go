@@ -16,6 +16,7 @@ const maxPasses = 64
 func (s *segment) passDamage(pos int64) (at, base int64, ok bool) {
 	w := s.walk(pos, s.size.Load())
 	defer w.close()
+	w.lax = true
 	if b, _, err := w.header(); err == nil {
 		next := b.NextOffset()
 		if !w.more() {
@@ -40,9 +41,16 @@ func (s *segment) passDamage(pos int64) (at, base int64, ok bool) {
 	return 0, 0, false
 }
 
-// misplaced says that a batch cannot be where it is: it claims to lie behind the log's end. Offsets
+// misplaced says that a batch cannot be where it is: it claims to reach beyond the log's end. Offsets
 // are not covered by the checksum.
-func (s *segment) misplaced(b record.Batch) bool { return b.BaseOffset() > s.log.end.Load() }
+func (s *segment) misplaced(b record.Batch) bool {
+	if b.NextOffset() <= s.log.end.Load() {
+		return false
+	}
+	s.log.mu.Lock() // an append shows the segment's size before the log's end
+	defer s.log.mu.Unlock()
+	return b.NextOffset() > s.log.end.Load()
+}
 
 // indexHolds says whether an entry of the offset index is right although the batch that it names is
 // not as it says: then the batch is damaged. The batches before lead to the entry's position, and
@@ -60,6 +68,7 @@ func (s *segment) indexHolds(e entry) bool {
 	}
 	w := s.walk(from.value, s.size.Load())
 	defer w.close()
+	w.lax = true
 	after := s.base
 	for w.pos < e.value {
 		b, _, err := w.header()
@@ -91,6 +100,7 @@ func (s *segment) indexedBatch(i int) (at, base int64, ok bool) {
 	}
 	w := s.walk(e.value, s.size.Load())
 	defer w.close()
+	w.lax = true
 	b, at, err := w.whole()
 	if err != nil || b.LastOffset() != s.base+e.key || b.Verify() != nil {
 		return 0, 0, false

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -106,6 +107,21 @@ func (c *epochCache) at(offset int64) int32 {
 		return -1
 	}
 	return c.entries[i-1].epoch
+}
+
+// span is the epoch that wrote an offset, -1 if unknown, and the offset up to which that is so.
+func (c *epochCache) span(offset int64) (epoch int32, until int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := sort.Search(len(c.entries), func(i int) bool { return c.entries[i].start > offset })
+	epoch, until = -1, math.MaxInt64
+	if i > 0 {
+		epoch = c.entries[i-1].epoch
+	}
+	if i < len(c.entries) {
+		until = c.entries[i].start
+	}
+	return epoch, until
 }
 
 // endOf gives the greatest epoch at or below the asked one with the offset at which it ended, in a

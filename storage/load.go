@@ -14,6 +14,7 @@ type folder struct {
 	changed   bool    // leftovers were removed
 	indexed   []int64 // bases of the segments with aborted transactions, rising
 	txns      bool    // there were transactions
+	gaps      bool    // offsets may be missing between batches
 }
 
 // readFolder lists a partition's folder and clears away what an interrupted change left in it.
@@ -52,6 +53,8 @@ func readFolder(fsys FS, path string) (folder, error) {
 			f.indexed = append(f.indexed, offset)
 		case e.Name == transactionsFile:
 			f.txns = true
+		case e.Name == gapsFile:
+			f.gaps = true
 		}
 	}
 	for _, e := range entries { // indexes whose log file is gone
@@ -118,7 +121,7 @@ func (l *Log) loadLocked() error {
 	if f.changed {
 		l.namesChanged()
 	}
-	l.txnNoted = f.txns
+	l.txnNoted, l.gaps = f.txns, f.gaps
 	l.transactional.Store(f.txns)
 	if l.recover {
 		list, err = l.recoverLocked(list, stored, f.snapshots)

@@ -66,6 +66,7 @@ type Log struct {
 	endUnknown   bool    // no checkpoint says where the log ends
 	unindexed    int64   // markers from here on may lack their entry: the recovery point stays below
 	txnNoted     bool    // the folder says that there were transactions
+	gaps         bool    // the folder says that offsets may be missing between batches
 	unflushed    error   // why the last flush did not come about, if that may pass
 
 	mu          sync.Mutex
@@ -308,6 +309,7 @@ func (l *Log) scanSegment(from, end int64, f func(b record.Batch) error) (int64,
 	}
 	w := list[i].walk(b.pos, list[i].size.Load())
 	defer w.close()
+	w.startAt(b.pos, b.base)
 	for w.more() {
 		b, err := w.scanNext()
 		if err != nil {

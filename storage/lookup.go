@@ -69,6 +69,7 @@ func (l *Log) searchTime(s *segment, timestamp, start int64) (TimeResult, bool, 
 	m := recordMatch{from: start, atLeast: timestamp}
 	w := s.walk(b.pos, s.size.Load())
 	defer w.close()
+	w.startAt(b.pos, b.base)
 	for w.more() {
 		r, ok, err := w.matchNext(m)
 		if ok || err != nil {

@@ -102,45 +102,55 @@ type readRequest struct {
 // batch in the way that turns out to lie below the offset is passed.
 func (l *Log) readSegment(s *segment, q readRequest) (ReadResult, error) {
 	pos, known := s.hints.find(q.from - s.base)
-	need := record.HeaderSize
+	p := place{pos: pos, after: q.from, need: record.HeaderSize}
 	if !known {
 		b, err := l.find(s, q.from)
 		if err != nil {
 			return ReadResult{}, err
 		}
-		pos, need = b.pos, b.size
+		p = b.place()
 	}
 	for {
-		r, err := s.readFrom(pos, need, q)
+		r, err := s.readFrom(p, q)
 		at, base, ok := s.behindDamage(err)
-		if !ok || at <= pos || base > q.from {
+		if !ok || at <= p.pos || base > q.from {
 			return r, err
 		}
 		w := s.walk(at, s.size.Load())
+		w.startAt(at, base)
 		b, err := w.seek(base, q.from)
 		w.close()
 		if err != nil {
 			return ReadResult{}, err
 		}
-		pos, need = b.pos, b.size
+		p = b.place()
 	}
 }
 
-// readFrom reads from the batch at position pos on.
-func (s *segment) readFrom(pos int64, need int, q readRequest) (ReadResult, error) {
-	left := s.size.Load() - pos
+// place is where a batch lies that is to be read.
+type place struct {
+	pos   int64
+	after int64 // no batch there begins before this offset, where the one before it ends
+	need  int   // bytes, as far as its size is known
+}
+
+func (b *foundBatch) place() place { return place{pos: b.pos, after: b.base, need: b.size} }
+
+// readFrom reads from the batch at a place on.
+func (s *segment) readFrom(p place, q readRequest) (ReadResult, error) {
+	left := s.size.Load() - p.pos
 	if left <= 0 {
 		return ReadResult{}, errNoBatch
 	}
-	buf, err := s.readBatches(pos, int(min(left, int64(max(q.maxBytes, need)))), q.alloc)
+	buf, err := s.readBatches(p.pos, int(min(left, int64(max(q.maxBytes, p.need)))), q.alloc)
 	if err != nil {
 		return ReadResult{}, err
 	}
-	n, next, err := s.cut(buf, pos, q)
+	n, next, err := s.cut(buf, p, q)
 	if n == 0 {
 		return ReadResult{NextOffset: q.from}, err
 	}
-	s.hints.keep(next-s.base, pos+int64(n))
+	s.hints.keep(next-s.base, p.pos+int64(n))
 	return ReadResult{Batches: buf[:n], NextOffset: next}, nil
 }
 
@@ -164,19 +174,25 @@ func (s *segment) readBatches(pos int64, n int, alloc func(n int) []byte) ([]byt
 // cut finds the end of the whole and undamaged batches that start below q's limit, and the offset
 // after them. An error comes only when there is none: usually the last batch is cut by the size.
 // Checksums are compared here because many readers never do, and a disk may give back other bytes
-// than it got. The offset of a batch is not covered by its checksum, so it is compared too, with the
-// batch before and the log's end.
-func (s *segment) cut(buf []byte, pos int64, q readRequest) (n int, next int64, err error) {
+// than it got. Offset and leader epoch of a batch are not covered by its checksum, so they are compared too, with its
+// neighbours and with what is known of epochs.
+func (s *segment) cut(buf []byte, p place, q readRequest) (n int, next int64, err error) {
+	next = p.after
+	epochs := epochCheck{cache: &s.log.epochs}
 	for rest := buf; ; {
 		var b record.Batch
 		b, rest, err = record.Next(rest)
-		misplaced := err == nil && (n == 0 && b.LastOffset() < q.from || n > 0 && b.BaseOffset() < next ||
-			s.misplaced(b))
-		if err == nil && !misplaced && b.BaseOffset() >= q.limit {
+		if err == nil && n == 0 && b.LastOffset() < q.from {
+			err = fmt.Errorf("%w: offset %d before offset %d", record.ErrCorrupt, b.LastOffset(), q.from)
+		}
+		if err == nil && b.BaseOffset() != next {
+			err = s.follows(b, rest, next, p.pos+int64(n))
+		}
+		if err == nil && b.BaseOffset() >= q.limit {
 			return n, next, nil
 		}
-		if misplaced {
-			err = record.ErrCorrupt
+		if err == nil {
+			err = epochs.check(b)
 		}
 		if err == nil {
 			err = b.Verify()
@@ -184,10 +200,54 @@ func (s *segment) cut(buf []byte, pos int64, q readRequest) (n int, next int64, 
 		if err != nil && n > 0 {
 			return n, next, nil // the next read tells
 		}
+		if err != nil && isFailedRead(err) {
+			return n, next, err
+		}
 		if err != nil {
-			return n, next, &CorruptionError{File: s.fileName(logKind), Position: pos + int64(n), Err: err}
+			return n, next, &CorruptionError{File: s.fileName(logKind), Position: p.pos + int64(n), Err: err}
 		}
 		n += len(b)
 		next = b.NextOffset()
 	}
+}
+
+// follows says what is wrong with the offset of a batch at position pos that does not go on where the one before ended,
+// at offset after: the batch behind it tells, of which rest holds as much as was read.
+func (s *segment) follows(b record.Batch, rest []byte, after, pos int64) error {
+	if b.BaseOffset() < after {
+		return fmt.Errorf("%w: offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset(), after-1)
+	}
+	behind := pos + int64(len(b))
+	var err error
+	next := s.below()
+	switch {
+	case len(rest) >= 8:
+		next = record.Batch(rest).BaseOffset()
+	case behind < s.size.Load():
+		next, err = s.baseAt(behind)
+	case s.misplaced(b):
+		next = s.log.end.Load()
+	}
+	if err == nil && b.NextOffset() > next {
+		err = fmt.Errorf("%w: offset %d is followed by offset %d", record.ErrCorrupt, b.LastOffset(), next)
+	}
+	return err
+}
+
+// epochCheck compares the leader epochs of batches that follow each other with what is known of them.
+type epochCheck struct {
+	cache *epochCache
+	epoch int32
+	until int64
+}
+
+func (c *epochCheck) check(b record.Batch) error {
+	if b.BaseOffset() >= c.until {
+		c.epoch, c.until = c.cache.span(b.BaseOffset())
+	}
+	if c.epoch >= 0 && c.epoch != b.LeaderEpoch() {
+		return fmt.Errorf("%w: offset %d is of leader epoch %d, not %d", record.ErrCorrupt, b.BaseOffset(), c.epoch,
+			b.LeaderEpoch())
+	}
+	return nil
 }

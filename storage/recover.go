@@ -21,6 +21,10 @@ func (l *Log) recoverLocked(list segmentList, stored []epochStart, snapshots []i
 		kept = list.at(r.point - 1)
 	}
 	for first := kept; kept < len(list) && (kept == first || list[kept].base == r.end); {
+		r.next = nil
+		if kept+1 < len(list) {
+			r.next = list[kept+1]
+		}
 		whole, err := r.segment(list[kept])
 		if err != nil {
 			return nil, err
@@ -100,7 +104,8 @@ func (l *Log) settleRecovered(list segmentList, end int64) {
 type recovery struct {
 	log   *Log
 	point int64
-	end   int64 // offset after the last good batch
+	end   int64    // offset after the last good batch
+	next  *segment // the one behind that which is checked, or nil
 	tails []tail
 	kept  segmentList // those of the segments on disk that are kept
 
@@ -123,6 +128,7 @@ func (r *recovery) segment(s *segment) (whole bool, err error) {
 	buf := buffers.get()
 	defer buffers.put(buf)
 	w := s.walkWith(from.pos, size, buf)
+	w.lax = true // check knows more
 	r.end = from.base
 	r.log.epochs.truncateEnd(r.end)
 	good, err := r.walk(s, &w, from)
@@ -151,7 +157,7 @@ func (r *recovery) walk(s *segment, w *walker, from landing) (good int64, err er
 	for good = w.pos; w.more(); good = w.pos {
 		b, pos, err := w.whole()
 		if err == nil {
-			err = r.check(s, b, pos)
+			err = r.check(w, b, pos)
 		}
 		if isCorrupt(err) && r.end >= r.point {
 			return good, nil
@@ -176,22 +182,80 @@ func (r *recovery) walk(s *segment, w *walker, from landing) (good int64, err er
 	return good, nil
 }
 
-// check says what is wrong with a batch, as a CorruptionError.
-func (r *recovery) check(s *segment, b record.Batch, pos int64) error {
-	err := b.Verify()
+// check says what is wrong with a batch, which the walk has just passed, as a CorruptionError.
+func (r *recovery) check(w *walker, b record.Batch, pos int64) error {
+	err, s, latest := b.Verify(), w.seg, r.log.epochs.latest()
 	switch {
 	case err != nil:
 	case b.BaseOffset() < r.end:
 		err = fmt.Errorf("%w: offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset(), r.end-1)
 	case b.LastOffset()-s.base > maxRelative:
 		err = fmt.Errorf("%w: offset %d does not fit the segment", record.ErrCorrupt, b.LastOffset())
-	case b.LeaderEpoch() < r.log.epochs.latest():
-		err = fmt.Errorf("%w: leader epoch %d follows %d", record.ErrCorrupt, b.LeaderEpoch(), r.log.epochs.latest())
+	case b.LeaderEpoch() < latest:
+		err = fmt.Errorf("%w: leader epoch %d follows %d", record.ErrCorrupt, b.LeaderEpoch(), latest)
+	case b.BaseOffset() > r.end || b.LeaderEpoch() > latest:
+		err = r.doubt(w, b)
 	}
-	if err != nil {
-		return &CorruptionError{File: s.fileName(logKind), Position: pos, Err: err}
+	if err == nil || isFailedRead(err) {
+		return err
+	}
+	return w.corruptAt(pos, err)
+}
+
+// isFailedRead says whether an error is none of what was read.
+func isFailedRead(err error) bool {
+	return !errors.Is(err, record.ErrCorrupt) && !errors.Is(err, record.ErrShort)
+}
+
+// doubt looks at what no checksum covers of a batch that does not simply go on where the one before ended: those behind
+// it tell whether it is right. Nothing follows the last batch of a log.
+func (r *recovery) doubt(w *walker, b record.Batch) error {
+	behind, err := r.behind(w)
+	gap := b.BaseOffset() > r.end
+	switch {
+	case err != nil:
+		return err
+	case len(behind) == 0 && gap && !r.log.gaps:
+		return fmt.Errorf("%w: offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset(), r.end-1)
+	case len(behind) > 0 && gap && behind[0].base < b.NextOffset():
+		return fmt.Errorf("%w: offset %d is followed by offset %d", record.ErrCorrupt, b.LastOffset(), behind[0].base)
+	case len(behind) > 1 && behind[0].epoch < b.LeaderEpoch() && behind[1].epoch < b.LeaderEpoch():
+		return fmt.Errorf("%w: leader epoch %d is followed by %d", record.ErrCorrupt, b.LeaderEpoch(), behind[0].epoch)
 	}
 	return nil
+}
+
+// behind gives what the next two batches that a walk comes to claim, in the next segment if need be; those that are
+// not whole claim nothing.
+func (r *recovery) behind(w *walker) (claims []epochBase, err error) {
+	ahead := w.seg.walk(w.pos, w.end)
+	defer func() { ahead.close() }()
+	for len(claims) < 2 {
+		if !ahead.more() {
+			if ahead.seg == r.next || r.next == nil {
+				return claims, nil
+			}
+			ahead.close()
+			ahead = r.next.walk(0, r.next.size.Load())
+			continue
+		}
+		ahead.lax = true
+		b, _, err := ahead.whole()
+		if isCorrupt(err) || err == nil && b.Verify() != nil {
+			return claims, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, epochBase{b.BaseOffset(), b.LeaderEpoch()})
+	}
+	return claims, nil
+}
+
+// epochBase is what no checksum of a batch covers.
+type epochBase struct {
+	base  int64
+	epoch int32
 }
 
 // landing is where the check of a segment begins: at a batch below the recovery point that an index

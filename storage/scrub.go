@@ -65,13 +65,18 @@ func (l *Log) scrubSegment(s *segment, q scrubRequest) (Scrubbed, error) {
 		if err != nil {
 			return Scrubbed{}, err
 		}
-		w := scrubber{walker: s.walkWith(b.pos, s.size.Load(), buf), scrubRequest: q, after: b.base}
+		w := scrubber{
+			walker: s.walkWith(b.pos, s.size.Load(), buf), scrubRequest: q, after: b.base,
+			epochs: epochCheck{cache: &s.log.epochs},
+		}
+		w.walker.startAt(b.pos, b.base)
 		err = w.run()
 		at, base, ok := s.behindDamage(err)
 		if !ok || at <= b.pos || base > q.from {
 			return Scrubbed{Next: w.next(), Bytes: w.bytes}, err
 		}
 		rest := s.walkWith(at, s.size.Load(), buf)
+		rest.startAt(at, base)
 		b, err = rest.seek(base, q.from)
 	}
 }
@@ -82,6 +87,7 @@ type scrubber struct {
 	walker walker
 	after  int64 // no batch to come begins before it
 	bytes  int
+	epochs epochCheck
 }
 
 func (s *scrubber) run() error {
@@ -125,9 +131,5 @@ func (s *scrubber) follows(b record.Batch) error {
 	case b.NextOffset() > s.below:
 		return fmt.Errorf("%w: offset %d is followed by offset %d", record.ErrCorrupt, b.LastOffset(), s.below)
 	}
-	if epoch := s.walker.seg.log.epochs.at(b.BaseOffset()); epoch >= 0 && epoch != b.LeaderEpoch() {
-		return fmt.Errorf("%w: offset %d is of leader epoch %d, not %d", record.ErrCorrupt, b.BaseOffset(), epoch,
-			b.LeaderEpoch())
-	}
-	return nil
+	return s.epochs.check(b)
 }

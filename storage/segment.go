@@ -222,16 +222,22 @@ func (s *segment) find(offset int64) (foundBatch, error) {
 }
 
 // checkEntry compares an entry of the offset index with the batch that it names, the walk's next. A
-// damaged batch is no reason to make the index anew.
+// damaged batch is no reason to make the index anew, and will not do.
 func (w *walker) checkEntry(e entry) error {
+	w.lax = true
 	_, err := w.peek()
-	if err == nil && record.Batch(w.buf[w.pos-w.at:]).LastOffset() == w.seg.base+e.key {
-		return nil
+	w.lax = false
+	if err == nil {
+		if b := record.Batch(w.buf[w.pos-w.at:]); b.LastOffset() == w.seg.base+e.key {
+			w.startAt(w.pos, b.BaseOffset())
+			return nil
+		}
 	}
 	if err != nil && !isCorrupt(err) {
 		return err
 	}
 	if w.seg.indexHolds(e) {
+		w.wrong = e.value
 		return nil
 	}
 	return errDamagedIndex
@@ -250,7 +256,8 @@ func (w *walker) seek(after, offset int64) (foundBatch, error) {
 			if !ok || base > offset {
 				return foundBatch{}, err
 			}
-			w.pos, after = at, base
+			w.startAt(at, base)
+			after = base
 			continue
 		}
 		if err != nil {
@@ -282,8 +289,28 @@ func (s *segment) indexed(offset int64) (e entry, ok bool, err error) {
 	return e, true, nil
 }
 
-// rebuildIndexesLocked makes both indexes anew from the batches.
+// rebuildIndexesLocked makes both indexes anew from the batches. Where those are damaged the indexes stay as they were:
+// half of them would pass for all.
 func (s *segment) rebuildIndexesLocked() error {
+	offsets, times := s.offsets.state.Load(), s.times.state.Load()
+	sinceEntry, timeIndexed, changed := s.sinceEntry, s.timeIndexed, s.indexChanged
+	s.log.mu.Lock()
+	greatest, greatestOK := s.greatest, s.greatestOK
+	s.log.mu.Unlock()
+	err := s.reindexLocked()
+	if err == nil {
+		return nil
+	}
+	s.offsets.state.Store(offsets)
+	s.times.state.Store(times)
+	s.sinceEntry, s.timeIndexed, s.indexChanged = sinceEntry, timeIndexed, changed
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.greatest, s.greatestOK = greatest, greatestOK
+	return err
+}
+
+func (s *segment) reindexLocked() error {
 	s.forgetIndexesLocked()
 	interval := s.log.config.Load().IndexInterval
 	w := s.walk(0, s.size.Load())

@@ -253,8 +253,8 @@ func (l *Log) prepareRestartLocked(offset int64) error {
 	return nil
 }
 
-// dropEpochFileLocked makes the epoch file hold nothing, whatever it is known to hold: after a recovery that is nothing,
-// so that it is written anew. The epochs in memory stay, for the next checkpoint.
+// dropEpochFileLocked makes the epoch file hold nothing, whatever it is known to hold: after a recovery that is
+// nothing, so that it is written anew. The epochs in memory stay, for the next checkpoint.
 func (l *Log) dropEpochFileLocked() error {
 	err := writeFile(l.dir.fs, l.path+"/"+epochFile, encodeEpochs(nil))
 	if err == nil {

@@ -130,7 +130,8 @@ func TestDamageFoundAtStart(t *testing.T) {
 	})
 }
 
-// So is one that is in no ISR when its node starts, though nothing happens to its topic that would have it opened again.
+// So is one that is in no ISR when its node starts, though nothing happens to its topic that would have it opened
+// again.
 func TestDamageFoundAtStartOutOfSync(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
 		c.create("t", three(), "min.insync.replicas", "2")

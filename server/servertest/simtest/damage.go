@@ -113,16 +113,17 @@ func spotsOf(what, name string, data []byte, committed map[string]int64) []spot 
 	return nil
 }
 
-// batchesBelow are the batches below an offset, without their base offsets and leader epochs: no checksum covers those.
+// batchesBelow are the batches below an offset, without their leader epochs: no checksum covers those, and they are not
+// always known from the neighbours.
 func batchesBelow(name string, data []byte, end int64) (out []spot) {
-	const length, epoch, magic = 8, 12, 16
+	const epoch, magic = 12, 16
 	at := int64(0)
 	for len(data) > 0 {
 		b, rest, err := record.Next(data)
 		if err != nil || b.NextOffset() > end {
 			break
 		}
-		out = append(out, spot{name, at + length, at + epoch}, spot{name, at + magic, at + int64(len(b))})
+		out = append(out, spot{name, at, at + epoch}, spot{name, at + magic, at + int64(len(b))})
 		at += int64(len(b))
 		data = rest
 	}
