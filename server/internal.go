@@ -32,6 +32,8 @@ func (n *Node) internalHandler() http.Handler {
 		case !n.credential.Check(r):
 			http.Error(w, "not the credential of this cluster: all its nodes need the same --cluster-secret-file",
 				http.StatusUnauthorized)
+		case isForwarded(r):
+			n.serveForwarded(w, r)
 		default:
 			mux.ServeHTTP(w, r)
 		}

@@ -54,7 +54,8 @@ type Node struct {
 
 	pool     *record.Pool
 	native   *native.Server // owns the live streams
-	api      *api.Router    // what the public paths answer
+	edge     *api.Edge
+	api      *api.Router // what the public paths answer
 	listener *cappedListener
 	http     *http.Server
 	requests context.Context // parent of every request's context; its end asks long polls to end

@@ -365,13 +365,14 @@ func (n *Node) openAPI() error {
 	c := client.New(n.cluster, client.Options{Now: n.cfg.Now, Rand: n.fork(), Life: produces})
 	edge, err := api.NewEdge(api.Options{
 		Client: c, Pool: n.pool, Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
-		Registry: n.registry, Ready: n.ready, Starting: n.starting,
+		Registry: n.registry, Ready: n.ready, Starting: n.starting, Forward: n.forward,
 		AdvertisedURLs: advertised, Origins: n.cfg.Origins, TrustedProxies: n.cfg.TrustedProxies,
 		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {
 		return err
 	}
+	n.edge = edge
 	n.native = native.New(native.Options{Edge: edge, Client: c, Membership: n.membership()})
 	v2 := restv2.New(edge, c, restv2.Options{})
 	v3 := restv3.New(edge, c, restv3.Options{})
