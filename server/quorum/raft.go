@@ -402,9 +402,9 @@ func (q *Raft) IsLeader() bool {
 	return term != 0 && term == q.raft.CurrentTerm() && q.raft.State() == raft.Leader && q.stores.log.failure() == nil
 }
 
-// Verify asks a majority whether this node leads still. It takes a round of messages, or the leader's lease where
-// there is no majority.
-func (q *Raft) Verify() error { return q.raft.VerifyLeader().Error() }
+// Verify asks a majority whether this node leads still. It takes an entry of the log, since messages without one may be
+// answered by echoes, or the leader's lease where there is no majority.
+func (q *Raft) Verify() error { return q.raft.Barrier(0).Error() }
 
 // Offline implements Quorum.
 func (q *Raft) Offline() error { return q.stores.log.failure() }
