@@ -1,109 +1,294 @@
 package group
 
 import (
-	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/server/coordinator"
+	"millrace/server/metadata"
 )
 
-// consumer is a group of the consumer protocol, as the log has it.
+// consumer is a group of the consumer protocol (KIP-848): the coordinator assigns partitions, and each member comes to
+// its part of the assignment by its own heartbeats. It belongs to the shard's loop.
+//
+// The group epoch grows with every change of members, subscriptions or topics. An assignment is made for a group epoch,
+// and each member has reached the assignment of its own member epoch.
+//
+// Invariant: a partition has at most one owner, the member that has it assigned or has yet to give it up.
+//
+// What the log has is replaced, never changed, by the replay methods alone: a request computes records in a draft, and
+// only appending them changes the group.
 type consumer struct {
-	id      string
-	members map[string]*memberMetadata
+	id    string
+	shard *shard
+
+	epoch       int32
+	hash        int64 // of the topics that are subscribed to
+	targetEpoch int32 // of the assignment
+	members     map[string]*memberMetadata
+	targets     map[string]assignment
+	currents    map[string]*current
+	static      map[string]string // members by instance id
+	owners      map[partitionID]string
+	patterns    map[string]*regexTopics // topics that subscribed patterns match
+
+	// The rest is not in the log.
+	live     bool // the partition is loaded
+	seats    map[string]*seat
+	topics   map[string]bool // that are subscribed to; nil: not known
+	seen     *metadata.Image // by which hash was computed for the present subscriptions; nil: it was not
+	assigned time.Time       // when the last assignment was made; zero: before the load
+	assign   *coordinator.Timer
+	stirred  bool // parked heartbeats may have news
+	retry    *coordinator.Timer
+	matching bool // patterns are being matched
+	rematch  bool // ... and are to be again
+	matched  time.Time
 }
 
-func (s *shard) handleConsumerGroupHeartbeat(
-	req *kmsg.ConsumerGroupHeartbeatRequest, _ caller, reply *coordinator.Reply[*kmsg.ConsumerGroupHeartbeatResponse],
-) {
-	reply.Now(refuseConsumerGroupHeartbeat(req, kerr.UnsupportedVersion))
-}
-
-func (c *Coordinator) handleConsumerGroupDescribe(
-	ctx context.Context, req *kmsg.ConsumerGroupDescribeRequest,
-) (*kmsg.ConsumerGroupDescribeResponse, error) {
-	refuse := func(i int, e *kerr.Error) kmsg.ConsumerGroupDescribeResponseGroup {
-		out := kmsg.NewConsumerGroupDescribeResponseGroup()
-		out.Group, out.ErrorCode, out.ErrorMessage = req.Groups[i], e.Code, kmsg.StringPtr(e.Description)
-		return out
+func newConsumer(s *shard, id string) *consumer {
+	return &consumer{
+		id: id, shard: s, live: s.watch.live,
+		members: make(map[string]*memberMetadata), targets: make(map[string]assignment),
+		currents: make(map[string]*current), static: make(map[string]string), owners: make(map[partitionID]string),
+		patterns: make(map[string]*regexTopics), seats: make(map[string]*seat),
 	}
-	resp := kmsg.NewPtrConsumerGroupDescribeResponse()
-	var err error
-	resp.Groups, err = each(ctx, c, many[kmsg.ConsumerGroupDescribeResponseGroup]{
-		ids: req.Groups,
-		answer: func(s *shard, i int) kmsg.ConsumerGroupDescribeResponseGroup {
-			g := s.groups[req.Groups[i]]
-			if g == nil || g.consumer == nil {
-				return refuse(i, kerr.GroupIDNotFound)
-			}
-			out := kmsg.NewConsumerGroupDescribeResponseGroup()
-			out.Group = g.id
-			g.consumer.describe(&out)
-			return out
-		},
-		refuse: refuse,
-	})
-	return resp, err
+}
+
+// consumerOf is the consumer group of an id, which is made if there is none: after a compaction the records of a group
+// are in no order.
+func (s *shard) consumerOf(id string) *consumer {
+	g := s.ensure(id)
+	if g.consumer == nil {
+		g.consumer = newConsumer(s, id)
+	}
+	return g.consumer
+}
+
+// consumerIf is the consumer group of an id, or nil.
+func (s *shard) consumerIf(id string) *consumer {
+	if g := s.groups[id]; g != nil {
+		return g.consumer
+	}
+	return nil
 }
 
 func (s *shard) replayConsumerGroup(id string, v *consumerGroupMetadata) {
 	if v != nil {
-		s.ensure(id).consumer = &consumer{id: id, members: make(map[string]*memberMetadata)}
+		c := s.consumerOf(id)
+		c.epoch, c.hash = v.epoch, v.metadataHash
 		return
 	}
-	if g := s.groups[id]; g != nil {
-		g.consumer = nil
+	if c := s.consumerIf(id); c != nil {
+		c.unloaded()
+		s.groups[id].consumer = nil
 	}
 }
 
-func (s *shard) replayPartitionMetadata(string, *partitionMetadata)   {}
-func (s *shard) replayTargetMetadata(string, *targetMetadata)         {}
-func (s *shard) replayTargetMember(_, _ string, _ *targetMember)      {}
-func (s *shard) replayCurrentMember(_, _ string, _ *currentMember)    {}
-func (s *shard) replayRegex(_, _ string, _ *regexTopics)              {}
-func (c *consumer) loaded()                                           {}
-func (c *consumer) unloaded()                                         {}
-func (c *consumer) empty() bool                                       { return len(c.members) == 0 }
-func (c *consumer) describe(*kmsg.ConsumerGroupDescribeResponseGroup) {}
+// replayPartitionMetadata ignores what older versions of Kafka wrote: the hash of the group tells as much.
+func (s *shard) replayPartitionMetadata(string, *partitionMetadata) {}
 
 func (s *shard) replayMember(id, member string, v *memberMetadata) {
-	g := s.groups[id]
-	if g == nil || g.consumer == nil {
-		return
-	}
 	if v == nil {
-		delete(g.consumer.members, member)
+		if c := s.consumerIf(id); c != nil {
+			c.unseat(member)
+			c.forgetMember(member)
+		}
 		return
 	}
-	g.consumer.members[member] = v
+	c := s.consumerOf(id)
+	c.forgetMember(member)
+	c.members[member] = v
+	if v.instanceID != nil {
+		c.static[*v.instanceID] = member
+	}
 }
 
+func (c *consumer) forgetMember(member string) {
+	old := c.members[member]
+	if old != nil && old.instanceID != nil && c.static[*old.instanceID] == member {
+		delete(c.static, *old.instanceID)
+	}
+	delete(c.members, member)
+	c.topics = nil
+}
+
+func (s *shard) replayTargetMetadata(id string, v *targetMetadata) {
+	if v != nil {
+		c := s.consumerOf(id)
+		c.targetEpoch = v.assignmentEpoch
+		c.stirred = true
+		return
+	}
+	if c := s.consumerIf(id); c != nil {
+		c.targetEpoch = 0
+	}
+}
+
+func (s *shard) replayTargetMember(id, member string, v *targetMember) {
+	if v != nil {
+		s.consumerOf(id).targets[member] = newAssignment(v.assigned)
+		return
+	}
+	if c := s.consumerIf(id); c != nil {
+		delete(c.targets, member)
+	}
+}
+
+func (s *shard) replayCurrentMember(id, member string, v *currentMember) {
+	c := s.consumerIf(id)
+	if c == nil && v == nil {
+		return
+	}
+	c = s.consumerOf(id)
+	old := c.current(member)
+	release := func(p partitionID) {
+		if c.owners[p] == member {
+			delete(c.owners, p)
+		}
+	}
+	old.assigned.each(release)
+	old.pending.each(release)
+	if c.stirred = true; v == nil {
+		delete(c.currents, member)
+		return
+	}
+	now := decodeCurrent(v)
+	c.currents[member] = now
+	hold := func(p partitionID) { c.owners[p] = member }
+	now.assigned.each(hold)
+	now.pending.each(hold)
+	if c.live {
+		c.seat(member).moved(old, now)
+	}
+}
+
+func (s *shard) replayRegex(id, pattern string, v *regexTopics) {
+	if v != nil {
+		c := s.consumerOf(id)
+		c.patterns[pattern], c.topics = v, nil
+		return
+	}
+	if c := s.consumerIf(id); c != nil {
+		delete(c.patterns, pattern)
+		c.topics = nil
+	}
+}
+
+// current is what a member has; nothing when it has just come.
+func (c *consumer) current(member string) *current {
+	if now := c.currents[member]; now != nil {
+		return now
+	}
+	return &current{}
+}
+
+// loaded starts the timers. Nobody knows which answers of the coordinator before were heard.
+func (c *consumer) loaded() {
+	c.live = true
+	for _, member := range slices.Sorted(maps.Keys(c.members)) {
+		s := c.seat(member)
+		s.untold = true
+		s.listen()
+		s.allow()
+	}
+	c.shard.watch.start()
+}
+
+// unloaded stops the timers and lets parked heartbeats go.
+func (c *consumer) unloaded() {
+	for _, s := range c.seats {
+		s.session.Stop()
+		s.revocation.Stop()
+		if s.parked != nil {
+			s.parked.end.Stop()
+			s.parked.reply.Fail(kerr.NotCoordinator)
+		}
+	}
+	c.shard.watch.seats -= len(c.seats)
+	clear(c.seats)
+	c.assign.Stop()
+	c.retry.Stop()
+	c.live = false
+}
+
+// States that only groups of the consumer protocol have.
+const (
+	stateAssigning   = "Assigning"
+	stateReconciling = "Reconciling"
+)
+
 func (c *consumer) state() string {
-	if c.empty() {
+	switch {
+	case c.empty():
 		return stateEmpty
+	case c.epoch > c.targetEpoch:
+		return stateAssigning
+	}
+	for member := range c.members {
+		if now := c.current(member); now.state != memberStable || now.epoch != c.targetEpoch {
+			return stateReconciling
+		}
 	}
 	return stateStable
 }
 
+func (c *consumer) empty() bool { return len(c.members) == 0 }
+
+// subscribed says whether a member is subscribed to a topic, by its name or by a pattern.
 func (c *consumer) subscribed(topic string) bool {
-	for _, m := range c.members {
-		if slices.Contains(m.topics, topic) {
-			return true
+	if c.topics == nil {
+		c.topics = make(map[string]bool)
+		for _, m := range c.members {
+			for _, t := range c.topicsOf(m) {
+				c.topics[t] = true
+			}
 		}
 	}
-	return false
+	return c.topics[topic]
 }
 
-func (c *consumer) checkCommit(_ string, epoch int32, _ bool) *kerr.Error {
+// topicsOf is what a member subscribes to, in order, as far as its pattern has been matched.
+func (c *consumer) topicsOf(m *memberMetadata) []string {
+	if m.topicRegex == nil {
+		return m.topics
+	}
+	found := c.patterns[*m.topicRegex]
+	if found == nil {
+		return m.topics
+	}
+	all := slices.Concat(m.topics, found.topics)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// checkCommit says why a member may not commit offsets, or read its own, under an epoch; anybody may without one while
+// there are no members.
+func (c *consumer) checkCommit(member string, epoch int32, txn bool) *kerr.Error {
 	if epoch < 0 && c.empty() {
 		return nil
 	}
-	return kerr.UnknownMemberID
+	if c.members[member] == nil {
+		return kerr.UnknownMemberID
+	}
+	switch {
+	case c.current(member).epoch == epoch && epoch >= 0:
+		return nil
+	case txn:
+		return kerr.IllegalGeneration
+	}
+	return kerr.StaleMemberEpoch
 }
 
+// tombstones ends the group, which has no members.
 func (c *consumer) tombstones() []coordinator.KV {
-	return []coordinator.KV{{Key: groupKey(kindConsumerGroup, c.id)}}
+	var kvs []coordinator.KV
+	for _, pattern := range slices.Sorted(maps.Keys(c.patterns)) {
+		kvs = append(kvs, coordinator.KV{Key: memberKey(kindRegex, c.id, pattern)})
+	}
+	return append(kvs, coordinator.KV{Key: groupKey(kindTargetMetadata, c.id)},
+		coordinator.KV{Key: groupKey(kindConsumerGroup, c.id)})
 }

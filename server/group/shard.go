@@ -23,6 +23,7 @@ type shard struct {
 	// pending holds the offsets committed in transactions that are open, by producer id.
 	pending map[int64]*txnOffsets
 	offsets int64 // of all groups
+	watch   watch // over the topics that consumer groups subscribe to
 
 	began   time.Time // of the load
 	damaged int       // records that did not decode
@@ -43,11 +44,13 @@ type groupPartition struct {
 func (t *txnOffsets) drop(p groupPartition) { delete(t.offsets, p) }
 
 func newShard(c *Coordinator, run *coordinator.Shard) *shard {
-	return &shard{
+	s := &shard{
 		run: run, cfg: &c.cfg, metrics: c.metrics, rand: c.chance(),
 		log:    c.cfg.Logger.With("topic", metadata.GroupTopic, "partition", run.Number(), "epoch", run.Epoch()),
 		groups: make(map[string]*group), pending: make(map[int64]*txnOffsets), began: time.Now(),
 	}
+	s.watch.shard = s
+	return s
 }
 
 // image is the newest metadata.
@@ -192,6 +195,7 @@ func (s *shard) Marker(producerID int64, _ int16, commit bool) {
 // Loaded starts what runs by the clock.
 func (s *shard) Loaded() {
 	s.metrics.loads.Observe(time.Since(s.began).Seconds())
+	s.watch.live = true
 	for _, g := range s.groups {
 		switch {
 		case g.classic != nil:

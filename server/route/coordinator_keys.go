@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/server/metadata"
 )
 
@@ -15,6 +16,8 @@ import (
 const (
 	joinSlack = 10 * time.Second
 	syncLimit = 5 * time.Minute // longer than groups rebalance; the request does not say
+	// heartbeatLimit is half of the longest session: no heartbeat waits longer for news.
+	heartbeatLimit = 15 * time.Minute
 )
 
 // one makes the way of a request about one id.
@@ -69,8 +72,13 @@ func leaveGroup() way {
 }
 
 func consumerGroupHeartbeat() way {
-	return one(metadata.GroupTopic, func(r *kmsg.ConsumerGroupHeartbeatRequest) string { return r.Group },
+	c := single(metadata.GroupTopic, func(r *kmsg.ConsumerGroupHeartbeatRequest) string { return r.Group },
 		func(r *kmsg.ConsumerGroupHeartbeatResponse) *int16 { return &r.ErrorCode })
+	c.limit = func(r kmsg.Request) time.Duration {
+		wait, _ := ktag.HeartbeatWait(&r.(*kmsg.ConsumerGroupHeartbeatRequest).UnknownTags)
+		return min(time.Duration(wait)*time.Millisecond, heartbeatLimit) + budget
+	}
+	return byCoordinators(c)
 }
 
 func offsetDelete() way {
