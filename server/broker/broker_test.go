@@ -58,6 +58,7 @@ type node struct {
 	broker  *broker.Broker
 	r       kmsg.Requestor // the node as clients find it
 	down    atomic.Bool    // the controller does not answer the broker
+	led     []string       // what OnInternal was told
 }
 
 // Request is the controller as the broker reaches it.
@@ -79,12 +80,28 @@ func (w whole) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, erro
 	return w.n.control.Request(ctx, r)
 }
 
+// requestor is a function that answers requests.
+type requestor func(ctx context.Context, r kmsg.Request) (kmsg.Response, error)
+
+func (f requestor) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	return f(ctx, r)
+}
+
+func (f requestor) orNil() kmsg.Requestor {
+	if f == nil {
+		return nil
+	}
+	return f
+}
+
 type options struct {
 	fs      storage.FS // real files in a temporary folder when nil
 	policy  storage.SyncPolicy
 	static  map[string]string // broker configuration
 	now     func() time.Time
-	recoded bool // every message is encoded and decoded on its way
+	recoded bool      // every message is encoded and decoded on its way
+	cluster requestor // the coordinators of transactions
+	marker  func(ctx context.Context, number int32, m *partition.Marker) error
 }
 
 func newNode(t testing.TB, o options) *node {
@@ -125,7 +142,11 @@ func (n *node) start() {
 	n.broker = broker.Open(broker.Config{
 		NodeID: 1, Store: store, Controller: n, ControllerID: func() int32 { return 1 }, LogDir: "/data",
 		Space: func() (int64, int64) { return 1000, 400 },
-		Now:   n.options.now, Logger: logger, Registerer: prometheus.NewRegistry(),
+		Now:   n.options.now, Logger: logger, Registerer: prometheus.NewRegistry(), GroupMarker: n.options.marker,
+		Cluster: n.options.cluster.orNil(),
+		OnInternal: func(topic string, number int32, leader *partition.Leader, epoch int32) {
+			n.led = append(n.led, fmt.Sprintf("%s-%d led %v epoch %d", topic, number, leader != nil, epoch))
+		},
 	})
 	n.machine.Watch(n.broker.OnImage)
 	n.r = whole{n}

@@ -126,7 +126,7 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	}
 	if given := p.admissions[in]; given != nil {
 		if given.err != nil {
-			p.notAdmitted(out, given.err)
+			p.notAdmitted(out, given)
 			return produced{}, nil
 		}
 		r.Guard = &given.guard

@@ -216,7 +216,9 @@ func refuseTransaction(req *kmsg.ProduceRequest) error {
 }
 
 // notAdmitted fills in the answer for a batch that was not appended because its transaction does not allow that.
-func (p *producer) notAdmitted(out *kmsg.ProduceResponseTopicPartition, err error) {
-	p.refuse(out, err)
-	ktag.SetNotWritten(&out.UnknownTags)
+func (p *producer) notAdmitted(out *kmsg.ProduceResponseTopicPartition, a *admission) {
+	p.refuse(out, a.err)
+	if a.asked { // the coordinator's codes may mean anything in the answer to a produce
+		ktag.SetNotWritten(&out.UnknownTags)
+	}
 }
