@@ -16,8 +16,8 @@ type Forward func(w http.ResponseWriter, r *http.Request, group string) (done bo
 const forwardWrite = 30 * time.Second
 
 // ForwardGroup serves r on the node of the group's coordinator and reports true, or reports false when that is this
-// node, when nobody knows better, or when r was forwarded already: then the caller serves it. It comes before the body is
-// read and anything is written. A coordinator that is moving is waited for.
+// node, when nobody knows better, or when r was forwarded already: then the caller serves it. It comes before the body
+// is read and anything is written. A coordinator that is moving is waited for.
 func (e *Edge) ForwardGroup(w http.ResponseWriter, r *http.Request, group string) bool {
 	if e.opts.Forward == nil {
 		return false

@@ -102,8 +102,9 @@ func TestForward(t *testing.T) {
 		r := requestTo(t, http.MethodPost, url, strings.NewReader("body"))
 		r.Host = "front.example:99"
 		r.Header = http.Header{
-			"Authorization": {"Bearer mine"}, "X-Own": {"1", "2"}, "Millrace-Client": {"1.2.3.4:5"}, "Connection": {"X-Hop"},
-			"X-Hop": {"hop"}, "X-Forwarded-For": {"5.6.7.8"}, "Content-Type": {"text/plain"}, "Cookie": {"a=b"}, "Upgrade": {"h2c"},
+			"Authorization": {"Bearer mine"}, "X-Own": {"1", "2"}, "Millrace-Client": {"1.2.3.4:5"},
+			"Connection": {"X-Hop"}, "X-Hop": {"hop"}, "Upgrade": {"h2c"}, "X-Forwarded-For": {"5.6.7.8"},
+			"Content-Type": {"text/plain"}, "Cookie": {"a=b"},
 		}
 		status, s, header := through(t, c, r)
 		require.Equal(t, http.StatusOK, status)

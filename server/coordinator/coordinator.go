@@ -83,8 +83,9 @@ func (c Config) withDefaults() Config {
 
 // Do runs fn on the loop of a partition and waits for the reply, and for its commit. It fails with a *kerr.Error or
 // with what fn gave to Fail: NOT_COORDINATOR when the partition is not led here, or no longer;
-// COORDINATOR_LOAD_IN_PROGRESS while it is read, or too much is going on; COORDINATOR_NOT_AVAILABLE when the node stops, or when
-// the commit takes too long. Whether what fn appended is committed is open then, as it is when ctx ends first.
+// COORDINATOR_LOAD_IN_PROGRESS while it is read, or too much is going on; COORDINATOR_NOT_AVAILABLE when the node
+// stops, or when the commit takes too long. Whether what fn appended is committed is open then, as it is when ctx ends
+// first.
 func Do[R any](ctx context.Context, r *Runtime, number int32, fn func(State, *Reply[R])) (R, error) {
 	var none R
 	s, err := r.serving(number)

@@ -84,15 +84,26 @@ func internalSettings(t require.TestingT) *metadata.TopicSettings {
 
 // start opens the node's partition, in no role.
 func start(t require.TestingT, fs storage.FS, settings *metadata.TopicSettings) *node {
-	dir, err := storage.OpenDir(storage.DirOptions{FS: fs, SyncPolicy: storage.SyncAck})
+	n, err := open(fs, settings)
 	require.NoError(t, err)
+	n.t = t
+	return n
+}
+
+func open(fs storage.FS, settings *metadata.TopicSettings) (*node, error) {
+	dir, err := storage.OpenDir(storage.DirOptions{FS: fs, SyncPolicy: storage.SyncAck})
+	if err != nil {
+		return nil, err
+	}
 	store := partition.NewStore(partition.Config{
 		Dir: dir, CommitSynced: true, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	name := partition.Name{Topic: metadata.GroupTopic, TopicID: metadata.UUID{1: 1}}
 	r, err := store.Open(name, partition.NewSettings(settings))
-	require.NoError(t, err)
-	return &node{t: t, fs: fs, dir: dir, replica: r}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return &node{fs: fs, dir: dir, replica: r}, nil
 }
 
 func (n *node) stop() {
@@ -483,6 +494,7 @@ func TestTimers(t *testing.T) {
 		})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, []string{
 			"first at 1s", "between at 1.5s", "second at 2s", "also second at 2s", "at once at 2s", "third at 3s",
 			"after the third at 3s",
@@ -507,6 +519,7 @@ func TestGo(t *testing.T) {
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, []string{"1", "2"}, ran)
 	})
 }

@@ -152,18 +152,24 @@ func (s *Shard) post(f func()) error {
 // with the shard, and work must end with that.
 func (s *Shard) Go(work func(ctx context.Context) (then func())) {
 	s.wg.Go(func() {
-		then := work(s.ctx)
-		if then == nil {
-			return
-		}
-		s.mu.Lock()
-		s.inner = append(s.inner, then)
-		s.mu.Unlock()
-		select {
-		case s.wakeUp <- struct{}{}:
-		default:
+		if then := work(s.ctx); then != nil {
+			s.later(then)
 		}
 	})
+}
+
+// Committed calls fn on the loop when all that the log holds now is committed, unless the shard is unloaded before. It
+// tells fn when that takes too long.
+func (s *Shard) Committed(fn func(error)) {
+	s.hold(func(err error) { s.later(func() { fn(err) }) })
+}
+
+// later has something done on the loop.
+func (s *Shard) later(do func()) {
+	s.mu.Lock()
+	s.inner = append(s.inner, do)
+	s.mu.Unlock()
+	signal(s.wakeUp)
 }
 
 func (s *Shard) runInner() {

@@ -265,7 +265,8 @@ func (w *search[Q, S]) find(i int, id string, answers []S) *S {
 
 // pause waits before the next try: until the image names another coordinator for one of the ids, or for a while. It is
 // false when the time for trying is over.
-func (w *search[Q, S]) pause(ctx context.Context, open []*inquiry[Q, S], changed <-chan struct{}, d time.Duration) bool {
+func (w *search[Q, S]) pause(ctx context.Context, open []*inquiry[Q, S], changed <-chan struct{},
+	d time.Duration) bool {
 	if time.Until(w.end) <= d {
 		return false
 	}

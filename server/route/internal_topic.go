@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// makeInternal makes an internal topic with the controller, and waits until this node knows it, at most until end. It is
-// false when that did not work, for a reason that may pass. One request at a time does so: the first ones of many
+// makeInternal makes an internal topic with the controller, and waits until this node knows it, at most until end. It
+// is false when that did not work, for a reason that may pass. One request at a time does so: the first ones of many
 // clients come together.
 func (r *Router) makeInternal(ctx context.Context, name string, end time.Time) bool {
 	ctx, cancel := context.WithDeadline(ctx, end)

@@ -1,12 +1,10 @@
 // Package route decides who answers a request: it is the kmsg.Requestor that the users of a cluster
 // see, on any node.
 //
-// One table lists every key that the cluster serves and how it is routed: to the leaders of the
-// partitions it names, to the coordinators of its groups and transactions, to the controller, to a broker it names, or to
-// whoever was asked. A request
-// about partitions of several leaders is split, sent to all at once, and the answers are put
-// together in the order of the request; one about partitions of a single leader, as nearly all are,
-// is passed on as it is.
+// One table lists every key that the cluster serves and how it is routed: to the leaders of the partitions it names, to
+// the coordinators of its groups and transactions, to the controller, to a broker it names, or to whoever was asked. A
+// request about partitions of several leaders is split, sent to all at once, and the answers are put together in the
+// order of the request; one about partitions of a single leader, as nearly all are, is passed on as it is.
 //
 // Leaders and controllers move. Where nothing was done, because the node asked was not the one, could not be reached,
 // or there is no leader at the moment, the router asks again by a newer image, as long as the request may take: Produce

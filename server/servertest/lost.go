@@ -15,7 +15,8 @@ var dropped = []string{
 	"ProduceRequest.Topics.Topic", "FetchRequest.Topics.Topic", "FetchRequest.ForgottenTopics.Topic",
 	"FetchRequest.ReplicaID", "FetchResponse.Topics.Topic", "ProduceResponse.Topics.Topic",
 	"AlterPartitionRequest.Topics.Topic", "AlterPartitionRequest.Topics.Partitions.NewISR",
-	"AlterPartitionResponse.Topics.Topic", "DeleteTopicsRequest.TopicNames", "DescribeConfigsResponse.Resources.Configs.IsDefault",
+	"AlterPartitionResponse.Topics.Topic", "DeleteTopicsRequest.TopicNames",
+	"DescribeConfigsResponse.Resources.Configs.IsDefault",
 	"LeaveGroupRequest.MemberID", "MetadataResponse.AuthorizedOperations", "OffsetCommitRequest.RetentionTimeMillis",
 	"OffsetCommitRequest.Topics.Partitions.Timestamp",
 }
