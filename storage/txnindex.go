@@ -76,14 +76,6 @@ type txnState struct {
 
 func (st *txnState) count() int { return st.saved + len(st.tail) }
 
-// unsaved is the number of entries that are in memory only.
-func (x *txnIndex) unsaved() int {
-	if st := x.state.Load(); st != nil {
-		return len(st.tail)
-	}
-	return 0
-}
-
 // loadAborted looks at the file for the first time. errDamagedIndex: it cannot be right.
 func (s *segment) loadAborted() (*txnState, error) {
 	if st := s.aborted.state.Load(); st != nil {

@@ -185,7 +185,9 @@ func TestTxnIndexBytes(t *testing.T) {
 	require.NoError(t, l.append(data))
 	require.NoError(t, l.append(l.data(-1)))
 	abort := l.marker(1000, record.ControlAbort)
-	_, err := l.log.AppendAborting(abort, storage.AbortedTxn{ProducerID: 1000, FirstOffset: 42, LastOffset: 46, LastStable: 40})
+	_, err := l.log.AppendAborting(abort, storage.AbortedTxn{
+		ProducerID: 1000, FirstOffset: 42, LastOffset: 46, LastStable: 40,
+	})
 	require.NoError(t, err)
 	require.NoError(t, l.dir.Close())
 	names := slices.DeleteFunc(disk.Files(), func(n string) bool { return !strings.HasSuffix(n, ".txnindex") })

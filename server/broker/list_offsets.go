@@ -9,7 +9,8 @@ import (
 
 // ListOffsets (key 2).
 //
-// Special timestamps: -1 latest (the high watermark, or the last stable offset with read_committed), -2 earliest, -3 the first record with the greatest timestamp, -4 earliest local,
+// Special timestamps: -1 latest (the high watermark, or the last stable offset with read_committed),
+// -2 earliest, -3 the first record with the greatest timestamp, -4 earliest local,
 // -5 and -6 tiered storage, which has none. Any other is the first record, by offset, with that
 // time or a later one. A record at or above that end is not found: offset -1, no error. To a
 // follower, which says so by ReplicaID, latest is the log end offset.

@@ -13,8 +13,8 @@ import (
 
 // WriteTxnMarkers (key 27).
 //
-// The coordinator of a transaction ends it on the partitions led here. All markers of a request are appended first, then
-// they are waited for together, as with acks=all: what is answered without an error is committed. Those for
+// The coordinator of a transaction ends it on the partitions led here. All markers of a request are appended first,
+// then they are waited for together, as with acks=all: what is answered without an error is committed. Those for
 // __consumer_offsets go through the group coordinator, so that whoever hears of the commit finds its offsets. Each
 // partition is answered for itself; a marker that is there already is success.
 

@@ -43,7 +43,9 @@ func workload() []*sent {
 
 // append sends a batch with acks=all and notes whether it was acknowledged.
 func (s *sent) append(h *host, w *partition.Waiter) error {
-	r := &partition.AppendRequest{Batch: batch(s.id, 0, s.sequence, h.now, s.value), AllInSync: true, Expected: -1, Epoch: -1}
+	r := &partition.AppendRequest{
+		Batch: batch(s.id, 0, s.sequence, h.now, s.value), AllInSync: true, Expected: -1, Epoch: -1,
+	}
 	a, err := h.leader.Append(context.Background(), r)
 	if err != nil {
 		return err

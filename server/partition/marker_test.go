@@ -127,7 +127,8 @@ func TestTransactionalBatches(t *testing.T) {
 	require.EqualValues(t, 87, partition.Explain(err).Code, "a transaction without a producer")
 }
 
-// A leave is void when a marker has come meanwhile, also one that does not raise the epoch, and in another leader epoch.
+// A leave is void when a marker has come meanwhile, also one that does not raise the epoch, and in another leader
+// epoch.
 func TestLeaveToAppendIsTakenBack(t *testing.T) {
 	h := newHost(t)
 	h.start()
@@ -368,7 +369,9 @@ func TestWaitingForTheLastStableOffset(t *testing.T) {
 		require.False(t, woken("begin", write(inTxn(batch(5, 0, 0, time.Now(), "v")), &g)))
 		require.False(t, woken("plain behind it", write(batch(-1, 0, 0, time.Now(), "v"), nil)))
 		require.True(t, woken("marker", func() {
-			_, err := l.AppendMarker(context.Background(), &partition.Marker{ProducerID: 5, ProducerEpoch: 1, Version: 2, Epoch: -1})
+			_, err := l.AppendMarker(context.Background(), &partition.Marker{
+				ProducerID: 5, ProducerEpoch: 1, Version: 2, Epoch: -1,
+			})
 			require.NoError(t, err)
 		}))
 		require.Equal(t, n.replica.Bounds().HighWatermark, n.replica.Bounds().LastStable)
@@ -459,8 +462,8 @@ func (h *host) reach(f *partition.Follower, hw int64) {
 	}
 }
 
-// What a follower has written may be committed before it has looked at it. Its readers see no open transaction then, and
-// who waits hears of the marker that ends it when that has been looked at.
+// What a follower has written may be committed before it has looked at it. Its readers see no open transaction then,
+// and who waits hears of the marker that ends it when that has been looked at.
 func TestFollowerCommitsBeforeItHasLooked(t *testing.T) {
 	h := newHost(t)
 	h.policy = storage.SyncAck

@@ -268,7 +268,9 @@ func foldProducers(log []record.Batch) []partition.ProducerState {
 		}
 		s := states[id]
 		if s == nil {
-			s = &partition.ProducerState{ID: id, Epoch: b.ProducerEpoch(), LastSequence: -1, CoordinatorEpoch: -1, TxnFirstOffset: -1}
+			s = &partition.ProducerState{
+				ID: id, Epoch: b.ProducerEpoch(), LastSequence: -1, CoordinatorEpoch: -1, TxnFirstOffset: -1,
+			}
 			states[id], ids = s, append(ids, id)
 		}
 		if s.Epoch != b.ProducerEpoch() {

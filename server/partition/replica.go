@@ -241,8 +241,8 @@ func (c *local) Offline() error { return c.log.Offline() }
 // Bounds are the offsets of a partition at one moment.
 type Bounds struct{ LogStart, LastStable, HighWatermark, LogEnd int64 }
 
-// Bounds reads the partition's offsets so that they are in order whatever happens meanwhile. As long as nobody has asked
-// for the last stable offset since the log was opened, it is the high watermark.
+// Bounds reads the partition's offsets so that they are in order whatever happens meanwhile. As long as nobody has
+// asked for the last stable offset since the log was opened, it is the high watermark.
 func (c *local) Bounds() Bounds {
 	start := c.log.StartOffset()
 	hw := max(c.hw.Load(), start)

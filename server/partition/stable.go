@@ -20,8 +20,8 @@ func (c *local) stableAt(hw int64) int64 {
 	return u
 }
 
-// StableBounds are Bounds with the last stable offset as it is, for which the producers' state is read if need be. A log
-// that never had a transaction needs none of that.
+// StableBounds are Bounds with the last stable offset as it is, for which the producers' state is read if need be. A
+// log that never had a transaction needs none of that.
 func (c *local) StableBounds() (Bounds, error) {
 	if b := c.Bounds(); c.unstable.Load() != unknownStable {
 		return b, nil
@@ -114,8 +114,8 @@ func (c *local) track(ch change) {
 	}
 }
 
-// AbortedTransaction is one of which a reader of committed records skips the data: from FirstOffset on to its producer's
-// next ABORT marker.
+// AbortedTransaction is one of which a reader of committed records skips the data: from FirstOffset on to its
+// producer's next ABORT marker.
 type AbortedTransaction struct{ ProducerID, FirstOffset int64 }
 
 // aborted lists the aborted transactions with data in [from, to), by where they begin.

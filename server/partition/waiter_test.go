@@ -144,7 +144,9 @@ func TestWaitersHearOfTheEndOfARole(t *testing.T) {
 		require.ErrorIs(t, l.Watch(w, 0), partition.ErrNotLeader)
 		require.ErrorIs(t, l.WatchAppends(w, partition.Seen{}), partition.ErrNotLeader)
 		w.Leave()
-		_, err = l.Append(t.Context(), &partition.AppendRequest{Batch: batch(-1, 0, 0, time.Now(), "v"), Expected: -1, Epoch: -1})
+		_, err = l.Append(t.Context(), &partition.AppendRequest{
+			Batch: batch(-1, 0, 0, time.Now(), "v"), Expected: -1, Epoch: -1,
+		})
 		require.ErrorIs(t, err, partition.ErrNotLeader)
 		require.True(t, partition.Explain(err).NotWritten)
 		for _, err := range []error{
