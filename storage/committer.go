@@ -156,8 +156,12 @@ func (c *committer) commit(logs []*Log) {
 		if n == len(c.jobs) {
 			c.jobs = append(c.jobs, syncJob{})
 		}
-		if c.jobs[n].begin(l) {
-			calls += c.jobs[n].calls()
+		if j := &c.jobs[n]; j.begin(l) {
+			if err := j.settleDoubts(); err != nil {
+				j.unsettled(err)
+				continue
+			}
+			calls += j.calls()
 			n++
 		}
 	}

@@ -34,6 +34,7 @@ type Dir struct {
 	now         func() time.Time
 	rand        *rand.Rand // guarded by mu
 	logger      *slog.Logger
+	renewLater  bool          // what an unclean stop left is written again at the next sync, not at once
 	syncEvery   time.Duration // at most this long after an append comes a sync; 0: no such time
 	observeSync func(time.Duration, int)
 
@@ -93,6 +94,7 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		d.logger = slog.New(slog.DiscardHandler)
 	}
 	d.files.limit = orDefault(o.OpenFiles, 512)
+	d.renewLater = o.SyncPolicy != SyncAck
 	if o.SyncPolicy == SyncInterval {
 		d.syncEvery = orDefault(o.SyncInterval, time.Second)
 	}

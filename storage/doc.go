@@ -12,7 +12,8 @@
 //     or above SyncedOffset. Recovery reads only what lies past the recovery point, and recovering
 //     twice gives what recovering once gave.
 //   - What an unclean stop left past the recovery point is written again, with its own bytes, before it
-//     counts as synced: a sync may have failed, and then what can be read is on its way to no disk.
+//     counts as synced: a sync may have failed, and then what can be read is on its way to no disk. Where the policy is
+//     not SyncAck the log is in use meanwhile.
 //   - Damage below the recovery point is never cut away or served: it is a CorruptionError. The base offset and leader
 //     epoch of a batch, which no checksum covers, are held to those of its neighbours.
 //   - A log whose write or sync failed goes offline, alone, and is not tried again. Only a full disk

@@ -11,7 +11,8 @@ import (
 // After a failed sync the kernel takes the data for written: it can be read until the machine stops, but
 // nothing will bring it to the disk, and the next sync succeeds. A process that ended there, or was killed, leaves
 // no word of it. So what an unclean stop left past the recovery point is written again with its own bytes, and
-// names are made again, before any of it counts as durable.
+// names are made again, before any of it counts as durable: when the log is opened, or, where acknowledgements do not
+// wait for syncs, by the first sync after that.
 
 // renamedSuffix ends a name while it is made again.
 const renamedSuffix = "~"
@@ -31,11 +32,25 @@ func Rewrite(fsys FS, name string, from, end int64, buf []byte) (err error) {
 }
 
 func rewrite(f File, from, end int64, buf []byte) error {
-	for _, size := range []int64{end + 1, end} { // the size is as doubtful as the bytes
-		if err := f.Truncate(size); err != nil {
-			return err
-		}
+	if err := resize(f, end); err != nil {
+		return err
 	}
+	if err := copyOver(f, from, end, buf); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// resize cuts a file where it ends already: its size is as doubtful as its bytes.
+func resize(f File, end int64) error {
+	if err := f.Truncate(end + 1); err != nil {
+		return err
+	}
+	return f.Truncate(end)
+}
+
+// copyOver writes a part of a file again with its own bytes.
+func copyOver(f File, from, end int64, buf []byte) error {
 	for at := from; at < end; at += int64(len(buf)) {
 		buf = buf[:min(int64(len(buf)), end-at)]
 		if n, err := f.ReadAt(buf, at); n < len(buf) {
@@ -48,7 +63,7 @@ func rewrite(f File, from, end int64, buf []byte) error {
 			return err
 		}
 	}
-	return f.Sync()
+	return nil
 }
 
 // Relink makes a name again, so that the next SyncDir has something to sync. A name that is not there is left at that.
@@ -147,7 +162,11 @@ type tail struct {
 // files that are as new. Indexes and epochs are written at the next checkpoint.
 func (l *Log) renewLocked(r *recovery) error {
 	point := l.point.Load()
-	if err := l.rewriteLocked(r.tails); err != nil {
+	renew := l.rewriteLocked
+	if l.dir.renewLater {
+		renew = l.doubtLocked
+	}
+	if err := renew(r.tails); err != nil {
 		return err
 	}
 	for _, s := range r.kept {
@@ -172,6 +191,74 @@ func (l *Log) renewLocked(r *recovery) error {
 		l.namesChanged()
 	}
 	return l.syncNamesLocked()
+}
+
+// doubtLocked leaves it to the next sync to write the ends of segments again: where nobody waits for syncs nobody has to
+// wait for that. Until then they do not count as durable. The files' sizes are made sure of now, while nothing is
+// appended.
+func (l *Log) doubtLocked(tails []tail) error {
+	for _, t := range tails {
+		f, err := l.dir.fs.Open(t.segment.fileName(logKind), OpenWrite)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(resize(f, t.segment.size.Load()), f.Close()); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range tails {
+		t.segment.doubt = span{t.from, t.segment.size.Load()}
+		t.segment.queued = true
+		l.unsynced = append(l.unsynced, t.segment)
+	}
+	if len(tails) > 0 {
+		l.synced.Store(max(l.point.Load(), l.start.Load()))
+	}
+	return nil
+}
+
+// settleDoubts writes again what is in doubt of the job's files. The log's syncing lock is held, so that nothing is cut
+// meanwhile; what is appended lies behind.
+func (j *syncJob) settleDoubts() error {
+	for _, s := range j.segments {
+		if err := s.settleDoubt(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleDoubtBelow does so before the file is cut at a position.
+func (s *segment) settleDoubtBelow(pos int64) error {
+	s.log.mu.Lock()
+	s.doubt.to = max(min(s.doubt.to, pos), s.doubt.from)
+	s.log.mu.Unlock()
+	return s.settleDoubt()
+}
+
+func (s *segment) settleDoubt() error {
+	s.log.mu.Lock()
+	doubt := s.doubt
+	s.log.mu.Unlock()
+	if doubt.from == doubt.to {
+		return nil
+	}
+	buffers := s.log.dir.buffersFor(doubt.to - doubt.from)
+	buf := buffers.get()
+	defer buffers.put(buf)
+	f, err := s.log.dir.fs.Open(s.fileName(logKind), OpenWrite)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(copyOver(f, doubt.from, doubt.to, buf), f.Close()); err != nil {
+		return fmt.Errorf("write %s again: %w", s.fileName(logKind), err)
+	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.doubt = span{}
+	return nil
 }
 
 // rewriteLocked writes the ends of segments again.

@@ -44,7 +44,11 @@ type segment struct {
 	greatestOK bool // greatest covers the whole segment
 	syncedSize int64
 	queued     bool // in the log's list of segments to be synced
+	doubt      span // what is to be written again before the file is synced
 }
+
+// span is a part of a file, nothing if empty.
+type span struct{ from, to int64 }
 
 // greatestTimestamp is the greatest timestamp of a segment, noTimestamp if it has none, and the last
 // offset of the first batch that holds it.

@@ -163,6 +163,17 @@ func syncNamed(fsys FS, name string) error {
 	return f.Sync()
 }
 
+// unsettled ends a job whose files could not be written again. That is no failed sync: if the reason may pass it is
+// tried again.
+func (j *syncJob) unsettled(err error) {
+	j.log.syncing.Unlock()
+	if !isPassing(err) {
+		j.log.fail(err)
+		return
+	}
+	j.log.dir.committer.schedule(j.log, filesPause)
+}
+
 // end publishes the result and tells those who wait.
 func (j *syncJob) end(err error) {
 	l := j.log

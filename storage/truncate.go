@@ -112,6 +112,9 @@ func (l *Log) lowerPointLocked(cut int64) error {
 // crash, for what the indexes must know of them.
 func (l *Log) cutSegmentLocked(old *segment, pos, cut int64) (*segment, int64, error) {
 	old.closeFilesLocked()
+	if err := old.settleDoubtBelow(pos); err != nil {
+		return nil, 0, err
+	}
 	if err := old.cutLog(pos); err != nil && !(pos == 0 && isMissing(err)) {
 		return nil, 0, err
 	}

@@ -49,9 +49,9 @@ func (s *server) manyTopics() error {
 }
 
 // restart starts the binary again on the same data and times it until it says that it is ready.
-func (b *bench) restart(ctx context.Context, dir string) (*server, float64, error) {
+func (b *bench) restart(ctx context.Context, dir, sync string) (*server, float64, error) {
 	start := time.Now()
-	s, err := b.startIn(ctx, dir, b.millrace, ownArgs("ack")...)
+	s, err := b.startIn(ctx, dir, b.millrace, ownArgs(sync)...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -70,7 +70,7 @@ func (b *bench) cleanStart(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	again, took, err := b.restart(ctx, s.dir)
+	again, took, err := b.restart(ctx, s.dir, "ack")
 	if again != nil {
 		again.stop(syscall.SIGTERM)
 	}
@@ -89,7 +89,7 @@ func (b *bench) crashStart(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	again, took, err := b.restart(ctx, s.dir)
+	again, took, err := b.restart(ctx, s.dir, "never")
 	if again != nil {
 		again.stop(syscall.SIGTERM)
 	}
@@ -110,7 +110,7 @@ func (b *bench) idlePartitions(ctx context.Context) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	again, took, err := b.restart(ctx, s.dir)
+	again, took, err := b.restart(ctx, s.dir, "ack")
 	if again != nil {
 		defer again.stop(syscall.SIGTERM)
 	}
