@@ -23,6 +23,8 @@ type shard struct {
 	// pending holds the offsets committed in transactions that are open, by producer id.
 	pending map[int64]*txnOffsets
 	offsets int64 // of all groups
+	// arrivals counts who was given a member id in a classic group, or has joined one, and never took part yet.
+	arrivals int
 	watch   watch // over the topics that consumer groups subscribe to
 
 	began   time.Time // of the load
