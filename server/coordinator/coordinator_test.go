@@ -413,6 +413,7 @@ func TestTheEnd(t *testing.T) {
 				tc.end(r)
 				require.ErrorIs(t, <-parked.err, tc.want)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				require.Equal(t, []string{"loaded", "unloaded"}, state.said)
 				require.ErrorIs(t, worked, tc.want)
 				state.parked[0].Send("too late")

@@ -18,6 +18,7 @@ import (
 
 	"millrace/server/broker"
 	"millrace/server/controller"
+	"millrace/server/group"
 	"millrace/server/metadata"
 	"millrace/server/peer"
 	"millrace/server/route"
@@ -27,7 +28,8 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	var handled []kmsg.Key
 	handled = append(handled, broker.Keys()...)
 	handled = append(handled, controller.Keys()...)
-	handled = append(handled, coordinated...)
+	handled = append(handled, group.Keys()...)
+	handled = append(handled, transactional...)
 	handled = append(handled, kmsg.FindCoordinator) // which the router answers itself
 	slices.Sort(handled)
 	require.Equal(t, slices.Compact(handled), slices.Sorted(maps.Keys(route.Keys())))
@@ -37,14 +39,15 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	for _, key := range broker.Keys() {
 		require.NotEqual(t, route.Controller, route.Keys()[key], key.Name())
 	}
+	for _, key := range group.Keys() {
+		require.Contains(t, []route.Server{route.GroupCoordinator, route.AllBrokers}, route.Keys()[key], key.Name())
+	}
 }
 
-// coordinated are the keys that coordinators answer.
-var coordinated = []kmsg.Key{
-	kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.LeaveGroup, kmsg.ConsumerGroupHeartbeat, kmsg.OffsetCommit,
-	kmsg.OffsetFetch, kmsg.OffsetDelete, kmsg.TxnOffsetCommit, kmsg.DescribeGroups, kmsg.ConsumerGroupDescribe,
-	kmsg.DeleteGroups, kmsg.ListGroups, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn,
-	kmsg.DescribeTransactions, kmsg.ListTransactions, kmsg.WriteTxnMarkers,
+// transactional are the keys that the coordinators of transactions answer.
+var transactional = []kmsg.Key{
+	kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.DescribeTransactions,
+	kmsg.ListTransactions,
 }
 
 // Whatever the router may send to another node has a version to travel in.
