@@ -193,8 +193,8 @@ func (l *Log) renewLocked(r *recovery) error {
 	return l.syncNamesLocked()
 }
 
-// doubtLocked leaves it to the next sync to write the ends of segments again: where nobody waits for syncs nobody has to
-// wait for that. Until then they do not count as durable. The files' sizes are made sure of now, while nothing is
+// doubtLocked leaves it to the next sync to write the ends of segments again: where nobody waits for syncs nobody has
+// to wait for that. Until then they do not count as durable. The files' sizes are made sure of now, while nothing is
 // appended.
 func (l *Log) doubtLocked(tails []tail) error {
 	for _, t := range tails {
