@@ -163,8 +163,9 @@ func (n *Node) close() error {
 	// need everything below, so everything below is still open.
 	drained := n.drain()
 
-	// No request is left, so nothing new reaches the logs but from the coordinators, which end now. Closing the broker wakes whoever still waits for a partition,
-	// ends the fetching from other nodes and retention, and closes each log with a sync.
+	// No request is left, so nothing new reaches the logs but from the coordinators, which end first. Closing the broker
+	// wakes whoever still waits for a partition, ends the fetching from other nodes and retention, and closes each log
+	// with a sync.
 	err := errors.Join(n.coordinators.close(), n.broker.Close())
 
 	// The controller proposes to the quorum, so it ends first.

@@ -43,6 +43,7 @@ var places = map[string]place{
 	"api/rawjson":    {users, 78},
 	"schemaregistry": {users, 70},
 	"connect":        {users, 70},
+	"consumer":       {users, 65},
 	"client":         {users, 60},
 
 	"server/broker":      {cluster, 80},
@@ -169,7 +170,7 @@ func TestStorageKnowsNoBroker(t *testing.T) {
 func TestUsersKnowOnlyTheRequestor(t *testing.T) {
 	tree := load(t)
 	tree.eachImport(func(f *File, pos, imp string, ours bool) {
-		if !ours || !within(f.Dir, "api", "client", "schemaregistry", "connect") {
+		if !ours || !within(f.Dir, "api", "client", "consumer", "schemaregistry", "connect") {
 			return
 		}
 		if f.Test && imp == "server/servertest" {

@@ -169,7 +169,7 @@ func TestEveryKeyTravels(t *testing.T) {
 		n++
 		require.NoError(t, err, "key %d", key)
 		require.Equal(t, version, resp.GetVersion())
-		require.Equal(t, key != kmsg.OffsetDelete.Int16(), r.IsFlexible(), "key %d: tags do not survive version %d", key, version)
+		require.Equal(t, key != kmsg.OffsetDelete.Int16(), r.IsFlexible(), "key %d: do tags survive version %d", key, version)
 		require.LessOrEqual(t, version, r.MaxVersion())
 	}
 	require.Equal(t, 44, n)

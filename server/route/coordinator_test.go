@@ -429,7 +429,9 @@ func TestSplitByCoordinator(t *testing.T) {
 			return codes
 		}
 		require.Equal(t, []int16{0, 0, 0, 0, 0, 0}, codes())
-		require.Equal(t, map[int32][]string{1: {"my-group"}, 2: {"a", "a", "connect-cluster"}, 3: {"txn-1", "group-1"}}, shares)
+		require.Equal(t, map[int32][]string{
+			1: {"my-group"}, 2: {"a", "a", "connect-cluster"}, 3: {"txn-1", "group-1"},
+		}, shares)
 		down = 3
 		start, gone := time.Now(), kerr.CoordinatorNotAvailable.Code
 		require.Equal(t, []int16{gone, 0, 0, gone, 0, 0}, codes())
@@ -638,9 +640,8 @@ func TestWriteTxnMarkers(t *testing.T) {
 		mark := func(partitions ...[]int32) *kmsg.WriteTxnMarkersRequest {
 			req := kmsg.NewPtrWriteTxnMarkersRequest()
 			for i, p := range partitions {
-				req.Markers = append(req.Markers, kmsg.WriteTxnMarkersRequestMarker{
-					ProducerID: int64(i), Topics: []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: metadata.GroupTopic, Partitions: p}},
-				})
+				topics := []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: metadata.GroupTopic, Partitions: p}}
+				req.Markers = append(req.Markers, kmsg.WriteTxnMarkersRequestMarker{ProducerID: int64(i), Topics: topics})
 			}
 			return req
 		}
