@@ -13,12 +13,14 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // The scripts in testdata/classic are conversations with the coordinator of one classic group, in fake time. Somebody
-// who talks to it has a name, and remembers the member id and the generation that he was told last. Answers are printed
-// when they come: after the command that brought them about, in the order of names.
+// who talks to it has a name, and remembers the member id and the generation that he was told last; he forgets them when
+// he joins with an id that is not known any more. Answers are printed when they come: after the command that brought them
+// about, in the order of names.
 //
 //	join NAME ... [id=none|OTHER] [instance=I] [protocols=P:TEXT,P:TEXT] [type=consumer] [session=10s] [rebalance=60s] [v=9]
 //	sync NAME ... [id=OTHER] [instance=I] [gen=N] [assign=NAME:TEXT,NAME:TEXT] [type=] [protocol=] [big]
@@ -26,7 +28,7 @@ import (
 //	leave NAME ... [v=5] | leave instance=I
 //	commit NAME [id=OTHER] [instance=I] [gen=N] [txn]
 //	forgets NAME                      he starts again and knows nothing
-//	clock DURATION [beat=NAME,NAME]   time passes, in which some send heartbeats every second
+//	clock DURATION [beat=NAME,NAME]   time passes, in which some send heartbeats every second; only news is printed
 //	again                             another coordinator takes over, which has but the log
 //	set KEY=VALUE                     a setting of the broker, wherever that stands
 //	group                             what the coordinator has of it
@@ -240,6 +242,9 @@ func (s *classicScript) joined(w *talker, resp *kmsg.JoinGroupResponse) {
 		s.learn(w, resp.MemberID, -1)
 		fallthrough
 	default:
+		if resp.ErrorCode == kerr.UnknownMemberID.Code && resp.MemberID == w.id {
+			s.learn(w, "", -1)
+		}
 		s.hear("%s: join: %s\n", w.name, nameOf(resp.ErrorCode))
 		return
 	}
@@ -345,14 +350,15 @@ func (s *classicScript) commit(d *datadriven.TestData) string {
 func (s *classicScript) clock(d *datadriven.TestData) {
 	pass, err := time.ParseDuration(words(d)[0])
 	require.NoError(s.t, err)
-	beat := text(d, "beat", "")
+	beat, told := text(d, "beat", ""), make(map[string]string)
 	for ; beat != "" && pass > 0; pass -= time.Second {
 		for name := range strings.SplitSeq(beat, ",") {
 			w := s.talker(name)
 			req := kmsg.NewPtrHeartbeatRequest()
 			req.Version, req.Group, req.MemberID, req.Generation = 4, "g", w.id, w.generation
 			code := ask[*kmsg.HeartbeatResponse](s.lab, "g", req).ErrorCode
-			if got := nameOf(code); got != "ok" && got != "REBALANCE_IN_PROGRESS" {
+			if got := nameOf(code); got != "ok" && got != "REBALANCE_IN_PROGRESS" && got != told[name] {
+				told[name] = got
 				s.hear("%s: heartbeat: %s\n", name, got)
 			}
 		}
@@ -422,4 +428,3 @@ func (s *classicScript) admin(d *datadriven.TestData) string {
 		return ""
 	}
 }
-
