@@ -10,14 +10,17 @@ import (
 	"millrace/server/group"
 	"millrace/server/metadata"
 	"millrace/server/partition"
+	"millrace/server/txn"
 )
 
 // coordinators are the parts that answer for the groups and transactions whose partitions this node leads.
 type coordinators struct {
 	groups *group.Coordinator
-	// forGroups and forController are the keys that the group coordinator and the controller answer; the broker answers
-	// all others.
+	txns   *txn.Coordinator
+	// forGroups, forTxns and forController are the keys that the coordinators and the controller answer; the broker
+	// answers all others, and InitProducerID without a transactional id.
 	forGroups     map[kmsg.Key]bool
+	forTxns       map[kmsg.Key]bool
 	forController map[kmsg.Key]bool
 }
 
@@ -27,7 +30,12 @@ func (n *Node) openCoordinators() {
 		groups: group.Open(group.Config{
 			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,
 		}),
-		forGroups: keySet(group.Keys()), forController: keySet(controller.Keys()),
+		txns: txn.Open(txn.Config{
+			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,
+			NewProducerID: func(ctx context.Context) (int64, error) { return n.broker.AllocateProducerID(ctx) },
+			Flaws:         n.cfg.Flaws,
+		}),
+		forGroups: keySet(group.Keys()), forTxns: keySet(txn.Keys()), forController: keySet(controller.Keys()),
 	}
 }
 
@@ -41,18 +49,27 @@ func keySet(keys []kmsg.Key) map[kmsg.Key]bool {
 
 // close ends the coordinators: who waits for one is told to ask again elsewhere. They write to the logs, so the broker
 // closes later.
-func (c *coordinators) close() error { return errors.Join(c.groups.Close()) }
+func (c *coordinators) close() error { return errors.Join(c.txns.Close(), c.groups.Close()) }
 
 // onInternal hears which partitions of internal topics this node leads.
 func (n *Node) onInternal(topic string, number int32, leader *partition.Leader, epoch int32) {
-	if topic != metadata.GroupTopic {
+	var to interface {
+		Lead(number int32, l *partition.Leader, epoch int32)
+		Resign(number int32)
+	}
+	switch topic {
+	case metadata.GroupTopic:
+		to = n.groups
+	case metadata.TxnTopic:
+		to = n.txns
+	default:
 		return
 	}
 	if leader == nil {
-		n.groups.Resign(number)
+		to.Resign(number)
 		return
 	}
-	n.groups.Lead(number, leader, epoch)
+	to.Lead(number, leader, epoch)
 }
 
 // onTopics has what groups have committed for a deleted topic removed.
@@ -81,6 +98,14 @@ func (l local) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, erro
 		return n.controller.Request(ctx, r)
 	case n.forGroups[key]:
 		return n.groups.Request(ctx, r)
+	case n.forTxns[key] && !isIdempotent(r):
+		return n.txns.Request(ctx, r)
 	}
 	return n.broker.Request(ctx, r)
+}
+
+// isIdempotent says of InitProducerID that it is for a producer without transactions.
+func isIdempotent(r kmsg.Request) bool {
+	req, ok := r.(*kmsg.InitProducerIDRequest)
+	return ok && req.TransactionalID == nil
 }

@@ -209,7 +209,7 @@ func (n *Node) openCluster() error {
 	n.router = route.New(route.Config{
 		NodeID: n.cfg.NodeID, Image: n.machine.Image, Broker: n.broker, Controller: n.controller,
 		ControllerID: n.controllerID, Peer: n.peers.requestor, Changed: n.changed, AwaitApplied: n.awaitApplied,
-		Groups: n.groups, Nodes: n.nodeCount,
+		Groups: n.groups, Txns: n.txns, Nodes: n.nodeCount,
 	})
 	n.cluster = n.router
 	if n.cfg.Wrap != nil {

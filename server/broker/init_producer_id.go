@@ -17,8 +17,7 @@ import (
 // Every call gives a new id with epoch 0: an idempotent producer bumps its epoch by itself. Ids come
 // from blocks that the controller hands out; the next block is asked for when nine tenths of the
 // present one are used, and while none is at hand the answer is COORDINATOR_LOAD_IN_PROGRESS, which
-// clients retry. A request with a transactional id is refused with
-// TRANSACTIONAL_ID_AUTHORIZATION_FAILED while there is no transaction coordinator.
+// clients retry. A request with a transactional id is for the transaction coordinator, and refused here.
 
 func (b *Broker) handleInitProducerID(ctx context.Context,
 	req *kmsg.InitProducerIDRequest) (*kmsg.InitProducerIDResponse, error) {

@@ -12,32 +12,33 @@ func brokerTransactionKeys() []ConfigKey {
 		Doc:  "How long a partition remembers the sequence numbers of a producer that writes nothing.",
 	}, {
 		Name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type: intType, Default: "10000",
-		check: atLeast(1),
-		Doc:   "How often transactions beyond their timeout are looked for.",
+		check: atLeast(1), Acts: true,
+		Doc: "How often transactions beyond their timeout are looked for.",
 	}, {
-		Name: "transaction.max.timeout.ms", Type: intType, Default: "900000", check: atLeast(1),
+		Name: "transaction.max.timeout.ms", Type: intType, Default: "900000", check: atLeast(1), Acts: true,
 		Doc: "The longest timeout that a transactional producer may ask for.",
 	}, {
 		Name: "transaction.partition.verification.enable", Type: boolType, Default: "true", Update: ClusterWide,
 		Doc: "Whether a partition checks with the coordinator that it is part of a transaction.",
 	}, {
 		Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Type: intType, Default: "3600000",
-		check: atLeast(1),
-		Doc:   "How often transactional ids that expired are removed.",
+		check: atLeast(1), Acts: true,
+		Doc: "How often transactional ids that expired are removed.",
 	}, {
-		Name: "transaction.state.log.min.isr", Type: intType, Default: "2", check: atLeast(1),
+		Name: "transaction.state.log.min.isr", Type: intType, Default: "2", check: atLeast(1), Acts: true,
 		Doc: "min.insync.replicas of " + TransactionTopic + ".",
 	}, {
-		Name: "transaction.state.log.num.partitions", Type: intType, Default: "50", check: atLeast(1),
+		Name: "transaction.state.log.num.partitions", Type: intType, Default: "50", check: atLeast(1), Acts: true,
 		Doc: "The number of partitions of " + TransactionTopic + ".",
 	}, {
-		Name: "transaction.state.log.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3", check: atLeast(1),
+		Name: "transaction.state.log.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3",
+		check: atLeast(1), Acts: true,
 		Doc: "The number of replicas of " + TransactionTopic + ".",
 	}, {
-		Name: "transaction.state.log.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1),
+		Name: "transaction.state.log.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1), Acts: true,
 		Doc: "segment.bytes of " + TransactionTopic + ".",
 	}, {
-		Name: "transactional.id.expiration.ms", Type: intType, Default: "604800000", check: atLeast(1),
+		Name: "transactional.id.expiration.ms", Type: intType, Default: "604800000", check: atLeast(1), Acts: true,
 		Doc: "How long a transactional id is kept without use.",
 	}}
 }

@@ -157,6 +157,17 @@ func TestSettings(t *testing.T) {
 		LogSync: "ack", LogSyncInterval: time.Second,
 		ProducerIDExpiration: 24 * time.Hour, ProducerIDExpirationCheckInterval: 10 * time.Minute,
 		SessionTimeout: 9 * time.Second, HeartbeatInterval: 2 * time.Second, ControlledShutdown: true,
+		Group: metadata.GroupSettings{
+			MinSessionTimeout: 6 * time.Second, MaxSessionTimeout: 30 * time.Minute, InitialRebalanceDelay: 3 * time.Second,
+			MaxSize: math.MaxInt32, ConsumerAssignors: []string{"uniform", "range"}, ConsumerAssignmentInterval: time.Second,
+			ConsumerHeartbeatInterval: 5 * time.Second, ConsumerSessionTimeout: 45 * time.Second, ConsumerMaxSize: math.MaxInt32,
+			ConsumerRegexRefreshInterval: 10 * time.Minute, OffsetMetadataMaxBytes: 4096, OffsetsCommitTimeout: 5 * time.Second,
+			OffsetsRetention: 168 * time.Hour, OffsetsRetentionCheckInterval: 10 * time.Minute,
+		},
+		Txn: metadata.TxnSettings{
+			MaxTimeout: 15 * time.Minute, AbortInterval: 10 * time.Second, IDExpiration: 168 * time.Hour,
+			RemoveInterval: time.Hour,
+		},
 		AutoLeaderRebalance: true, LeaderImbalanceCheckInterval: 5 * time.Minute, LeaderImbalancePercent: 10,
 		ReplicaLagTimeMax: 30 * time.Second, ReplicaFetchWaitMax: 500 * time.Millisecond, ReplicaFetchMinBytes: 1,
 		ReplicaFetchMaxBytes: 1 << 20, ReplicaFetchResponseMaxBytes: 10 << 20, ReplicaFetchBackoff: time.Second,

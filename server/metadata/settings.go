@@ -126,6 +126,8 @@ type BrokerSettings struct {
 
 	// Group is what the group coordinator works by.
 	Group GroupSettings
+	// Txn is what the transaction coordinator works by.
+	Txn TxnSettings
 
 	Rack               string
 	SessionTimeout     time.Duration // broker.session.timeout.ms
@@ -165,6 +167,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ProducerIDExpiration:              r.millis("producer.id.expiration.ms"),
 		ProducerIDExpirationCheckInterval: r.millis("producer.id.expiration.check.interval.ms"),
 		Group:                             r.groupSettings(),
+		Txn:                               r.txnSettings(),
 		Rack:                              r.value("broker.rack").text,
 		SessionTimeout:                    r.millis("broker.session.timeout.ms"),
 		HeartbeatInterval:                 r.millis("broker.heartbeat.interval.ms"),
@@ -222,6 +225,25 @@ func (r settingsReader) groupSettings() GroupSettings {
 		OffsetsCommitTimeout:          r.millis("offsets.commit.timeout.ms"),
 		OffsetsRetention:              seconds(60 * r.value("offsets.retention.minutes").num),
 		OffsetsRetentionCheckInterval: r.millis("offsets.retention.check.interval.ms"),
+	}
+}
+
+// TxnSettings is the configuration of the transaction coordinator.
+type TxnSettings struct {
+	MaxTimeout time.Duration // that a producer may ask for
+	// AbortInterval is the time between two looks for transactions beyond their timeout.
+	AbortInterval time.Duration
+	IDExpiration  time.Duration // of transactional ids without use
+	// RemoveInterval is the time between two looks for ids that have expired.
+	RemoveInterval time.Duration
+}
+
+func (r settingsReader) txnSettings() TxnSettings {
+	return TxnSettings{
+		MaxTimeout:     r.millis("transaction.max.timeout.ms"),
+		AbortInterval:  r.millis("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+		IDExpiration:   r.millis("transactional.id.expiration.ms"),
+		RemoveInterval: r.millis("transaction.remove.expired.transaction.cleanup.interval.ms"),
 	}
 }
 

@@ -17,4 +17,8 @@ type Flaws struct {
 	LSOOffByOne bool
 	// SkipAbortedIndex does not tell readers which transactions were aborted.
 	SkipAbortedIndex bool
+	// SameEpoch ends transactions in the epoch that their producer has and keeps.
+	SameEpoch bool
+	// SkipMarker leaves out partitions of a transaction when it ends.
+	SkipMarker bool
 }
