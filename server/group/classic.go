@@ -49,6 +49,7 @@ type classic struct {
 	shard *shard
 	id    string
 
+	live       bool   // it is served: what the log does not have of members is known
 	phase      string // one of the states
 	stored     bool   // the log has it
 	generation int32
@@ -102,8 +103,8 @@ func (s *shard) replayGroupMetadata(id string, v *groupMetadata) {
 	g.classic.take(v)
 }
 
-// take takes up a record of the group: it is as that says, and what the log does not have of members that stay is left
-// as it is. Members that the record lacks are gone.
+// take takes up a record of the group, which is as that says. In a group that is served what the log does not have of
+// members is left as it is.
 func (c *classic) take(v *groupMetadata) {
 	c.stored, c.generation, c.kind, c.since = true, v.Generation, v.ProtocolType, v.CurrentStateTimestamp
 	c.protocol, c.chosen, c.leader = "", v.Protocol != nil, ""
@@ -112,6 +113,11 @@ func (c *classic) take(v *groupMetadata) {
 	}
 	if v.Leader != nil {
 		c.leader = *v.Leader
+	}
+	for _, m := range c.members {
+		if !c.live {
+			c.drop(m)
+		}
 	}
 	before := maps.Clone(c.members)
 	for i := range v.Members {
@@ -163,6 +169,7 @@ func (c *classic) sorted() []*member {
 
 // loaded starts the members' sessions. A group of more members than are allowed now is made to shrink.
 func (c *classic) loaded() {
+	c.live = true
 	for _, m := range c.sorted() {
 		c.startSession(m)
 	}

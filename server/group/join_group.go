@@ -38,6 +38,7 @@ func (s *shard) handleJoinGroup(
 	}
 	if g = s.ensure(req.Group); g.classic == nil {
 		g.classic = newClassic(s, req.Group)
+		g.classic.live = true
 	}
 	c := g.classic
 	if e := c.join(&join{JoinGroupRequest: req, who: who, reply: reply}); e != nil {
