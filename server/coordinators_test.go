@@ -199,3 +199,71 @@ func TestOffsetsGoWithTheirTopic(t *testing.T) {
 		return committed(ctx, t, to, "t", "g")["g"] == -1
 	}, 10*time.Second, 5*time.Millisecond)
 }
+
+// initTxn gives a transactional id its producer.
+func initTxn(ctx context.Context, t *testing.T, to kmsg.Requestor, id string) *kmsg.InitProducerIDResponse {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, 60_000
+	resp, err := req.RequestWith(ctx, to)
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(resp.ErrorCode))
+	return resp
+}
+
+// Any node begins and ends a transaction, of offsets too, and what it holds outlives the end of any node.
+func TestTransactionsOfACluster(t *testing.T) {
+	c := servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
+		cfg.Broker = map[string]string{
+			"default.replication.factor": "3", "offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "6",
+		}
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	makeTopic(ctx, t, c.Node(1).Requestor(), "t")
+	ids := []string{"one", "two", "three", "four"}
+	for i, id := range ids {
+		to := c.Node(i%3 + 1).Requestor()
+		p := initTxn(ctx, t, to, id)
+		add := kmsg.NewPtrAddOffsetsToTxnRequest()
+		add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = id, p.ProducerID, p.ProducerEpoch, "group of "+id
+		added, err := add.RequestWith(ctx, to)
+		require.NoError(t, err)
+		require.NoError(t, kerr.ErrorForCode(added.ErrorCode))
+		commit := kmsg.NewPtrTxnOffsetCommitRequest()
+		commit.TransactionalID, commit.Group = id, add.Group
+		commit.ProducerID, commit.ProducerEpoch = p.ProducerID, p.ProducerEpoch
+		part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		part.Offset = int64(i + 1)
+		of := kmsg.NewTxnOffsetCommitRequestTopic()
+		of.Topic, of.Partitions = "t", append(of.Partitions, part)
+		commit.Topics = append(commit.Topics, of)
+		done, err := commit.RequestWith(ctx, to)
+		require.NoError(t, err)
+		require.NoError(t, kerr.ErrorForCode(done.Topics[0].Partitions[0].ErrorCode))
+		end := kmsg.NewPtrEndTxnRequest()
+		end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = id, p.ProducerID, p.ProducerEpoch, i%2 == 0
+		ended, err := end.RequestWith(ctx, c.Node((i+1)%3+1).Requestor())
+		require.NoError(t, err)
+		require.NoError(t, kerr.ErrorForCode(ended.ErrorCode))
+	}
+	want := map[string]int64{"group of one": 1, "group of two": -1, "group of three": 3, "group of four": -1}
+	groups := []string{"group of one", "group of two", "group of three", "group of four"}
+	require.Eventually(t, func() bool { // the markers are written behind the answer
+		got := committed(ctx, t, c.Node(2).Requestor(), "t", groups...)
+		return fmt.Sprint(got) == fmt.Sprint(want)
+	}, 20*time.Second, 10*time.Millisecond)
+	c.Stop(1)
+	require.Equal(t, want, committed(ctx, t, c.Node(2).Requestor(), "t", groups...))
+	list, err := kmsg.NewPtrListTransactionsRequest().RequestWith(ctx, c.Node(3).Requestor())
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(list.ErrorCode))
+	require.Len(t, list.TransactionStates, 4)
+	describe := kmsg.NewPtrDescribeTransactionsRequest()
+	describe.TransactionalIDs = ids
+	described, err := describe.RequestWith(ctx, c.Node(2).Requestor())
+	require.NoError(t, err)
+	for i, s := range described.TransactionStates {
+		require.Equal(t, ids[i], s.TransactionalID)
+		require.NoError(t, kerr.ErrorForCode(s.ErrorCode))
+	}
+}

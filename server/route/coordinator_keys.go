@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -95,9 +96,16 @@ func initProducerID() way {
 		transactional, local)
 }
 
+// addOffsetsToTxn routes AddOffsetsToTxn, which speaks of a partition of the groups' topic: that may be its first use.
 func addOffsetsToTxn() way {
-	return one(metadata.TxnTopic, func(r *kmsg.AddOffsetsToTxnRequest) string { return r.TransactionalID },
+	send := one(metadata.TxnTopic, func(r *kmsg.AddOffsetsToTxnRequest) string { return r.TransactionalID },
 		func(r *kmsg.AddOffsetsToTxnResponse) *int16 { return &r.ErrorCode })
+	return func(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
+		if r.cfg.Image().Topic(metadata.GroupTopic) == nil {
+			r.makeInternal(ctx, metadata.GroupTopic, within(ctx, time.Now().Add(budget)))
+		}
+		return send(ctx, r, req)
+	}
 }
 
 func endTxn() way {

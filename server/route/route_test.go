@@ -22,6 +22,7 @@ import (
 	"millrace/server/metadata"
 	"millrace/server/peer"
 	"millrace/server/route"
+	"millrace/server/txn"
 )
 
 func TestTableAndHandlersAgree(t *testing.T) {
@@ -29,7 +30,7 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	handled = append(handled, broker.Keys()...)
 	handled = append(handled, controller.Keys()...)
 	handled = append(handled, group.Keys()...)
-	handled = append(handled, transactional...)
+	handled = append(handled, txn.Keys()...)
 	handled = append(handled, kmsg.FindCoordinator) // which the router answers itself
 	slices.Sort(handled)
 	require.Equal(t, slices.Compact(handled), slices.Sorted(maps.Keys(route.Keys())))
@@ -39,15 +40,12 @@ func TestTableAndHandlersAgree(t *testing.T) {
 	for _, key := range broker.Keys() {
 		require.NotEqual(t, route.Controller, route.Keys()[key], key.Name())
 	}
+	for _, key := range txn.Keys() {
+		require.Contains(t, []route.Server{route.TxnCoordinator, route.AllBrokers}, route.Keys()[key], key.Name())
+	}
 	for _, key := range group.Keys() {
 		require.Contains(t, []route.Server{route.GroupCoordinator, route.AllBrokers}, route.Keys()[key], key.Name())
 	}
-}
-
-// transactional are the keys that the coordinators of transactions answer.
-var transactional = []kmsg.Key{
-	kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.DescribeTransactions,
-	kmsg.ListTransactions,
 }
 
 // Whatever the router may send to another node has a version to travel in.
