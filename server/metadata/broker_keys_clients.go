@@ -118,13 +118,13 @@ func brokerOffsetKeys() []ConfigKey {
 		Name: "offsets.retention.minutes", Type: intType, Default: "10080", check: atLeast(1), Acts: true,
 		Doc: "How long committed offsets outlive their group.",
 	}, {
-		Name: "offsets.topic.num.partitions", Type: intType, Default: "50", check: atLeast(1),
+		Name: "offsets.topic.num.partitions", Type: intType, Default: "50", check: atLeast(1), Acts: true,
 		Doc: "The number of partitions of " + OffsetsTopic + ".",
 	}, {
-		Name: "offsets.topic.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3", check: atLeast(1),
+		Name: "offsets.topic.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3", check: atLeast(1), Acts: true,
 		Doc: "The number of replicas of " + OffsetsTopic + ".",
 	}, {
-		Name: "offsets.topic.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1),
+		Name: "offsets.topic.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1), Acts: true,
 		Doc: "segment.bytes of " + OffsetsTopic + ".",
 	}}
 }

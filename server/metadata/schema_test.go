@@ -141,6 +141,7 @@ func withOddBrokerValues(all map[string]values) map[string]values {
 	all["group.consumer.session.timeout.ms"] = is("45000", "60000").not("44999", "60001")
 	all["group.share.max.size"] = is("1", "1000").not("0", "1001")
 	all["log.cleaner.io.max.bytes.per.second"] = is("1", "1e9", "1.7976931348623157E308").not("0", "Infinity", "x")
+	all["offset.metadata.max.bytes"] = is("0", "32767").not("-1", "32768", "x")
 	all["log.sync"] = is("ack", "interval", "never").not("always", "", "ACK")
 	return all
 }
