@@ -1,0 +1,228 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"millrace/client"
+	"millrace/record"
+)
+
+// Bounds of a poll.
+const (
+	defaultMaxRecords = 10_000
+	defaultMaxBytes   = 1 << 20
+	pollPause         = 50 * time.Millisecond // after a fault that may pass
+	partPause         = 200 * time.Millisecond
+)
+
+// PollRequest asks for records.
+type PollRequest struct {
+	MaxRecords int           // 10,000 by default
+	MaxBytes   int           // of keys, values and headers; 1 MiB by default; one record always fits
+	Wait       time.Duration // for the first record; 0 answers at once
+	// Seen is the number of the last delivery that the client had, 0 if it had none. It counts where SaysSeen is true:
+	// when the number is not that of the last delivery, what that held is handed out again. Else whoever comes for more had
+	// all.
+	Seen     int64
+	SaysSeen bool
+}
+
+// Polled is what a poll hands out.
+type Polled struct {
+	// Records are in order within a partition. Their bytes are valid until Free.
+	Records []Record
+	// Delivery is the number of this delivery, or of the last one when there are no records.
+	Delivery int64
+	free     func()
+}
+
+// Record is one record and where it is from.
+type Record struct {
+	Topic     string
+	Partition int32
+	record.Record
+}
+
+// Free gives the memory of the records back. It is called once.
+func (p *Polled) Free() {
+	if p.free != nil {
+		p.free()
+	}
+}
+
+// Poll hands out records, as soon as there are some. It takes note that the client is done with what was handed out
+// before, and with AutoCommit commits that first. It waits for an assignment.
+func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
+	if err := m.enter(); err != nil {
+		return nil, err
+	}
+	defer m.exit()
+	if err := m.take(ctx); err != nil {
+		return nil, err
+	}
+	defer m.give()
+	if q.MaxRecords <= 0 {
+		q.MaxRecords = defaultMaxRecords
+	}
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = defaultMaxBytes
+	}
+	if err := m.begin(q); err != nil {
+		return nil, err
+	}
+	if m.commitDue() {
+		var parts *partsError // a topic that is gone, and the like: no reason to hand out nothing
+		if err := m.commitHandedOut(ctx); err != nil && !errors.As(err, &parts) {
+			return nil, err
+		}
+	}
+	return m.poll(ctx, q, time.Now().Add(q.Wait))
+}
+
+func (m *Member) begin(q PollRequest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.subscribedLocked() && m.manual == nil {
+		return ErrNotSubscribed
+	}
+	if q.SaysSeen {
+		return m.seenLocked(q.Seen)
+	}
+	m.cameLocked()
+	return nil
+}
+
+// poll waits for records until a deadline.
+func (m *Member) poll(ctx context.Context, q PollRequest, deadline time.Time) (*Polled, error) {
+	for first := true; ; first = false {
+		m.mu.Lock()
+		err, changed := m.goneLocked(), m.changed
+		parts, next := m.readableLocked()
+		number := m.delivery
+		m.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		left := time.Until(deadline)
+		if len(parts) > 0 {
+			var p *Polled
+			if err = m.locate(ctx, parts); err == nil {
+				p, err = m.fetch(ctx, parts, &q, first, max(left, 0))
+			}
+			switch {
+			case p != nil:
+				return p, nil
+			case err != nil && (ctx.Err() != nil || left <= 0 || !mayPass(err)):
+				return nil, err
+			case err != nil:
+				next = time.Now().Add(pollPause)
+			}
+		}
+		if left = time.Until(deadline); left <= 0 {
+			return &Polled{Delivery: number}, nil
+		}
+		if len(parts) > 0 && err == nil {
+			continue
+		}
+		if !next.IsZero() {
+			left = min(left, max(time.Until(next), time.Millisecond))
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// mayPass says of an error that the same may go well a little later.
+func mayPass(err error) bool {
+	var k *client.KafkaError
+	if errors.As(err, &k) {
+		return k.Err.Retriable
+	}
+	return errors.Is(err, client.ErrNoAnswer)
+}
+
+// readableLocked lists the partitions that may be fetched now, in order; those that could not be read are left out for a
+// while, and next is when the first of them may be tried again.
+func (m *Member) readableLocked() (parts []*part, next time.Time) {
+	now := time.Now()
+	for _, p := range m.parts {
+		if p.later.After(now) {
+			if next.IsZero() || p.later.Before(next) {
+				next = p.later
+			}
+			continue
+		}
+		parts = append(parts, p)
+	}
+	slices.SortFunc(parts, func(a, b *part) int { return a.Compare(b.TopicPartition) })
+	return parts, next
+}
+
+// locate finds where to read partitions of which that is not known: where the group has come to, else by Reset.
+func (m *Member) locate(ctx context.Context, parts []*part) error {
+	m.mu.Lock()
+	reset, level, pin := m.cfg.Reset, m.cfg.Isolation, m.cfg.PinStart
+	var ask, start []client.TopicPartition
+	of := make(map[client.TopicPartition]*part)
+	var outside int64 = -1
+	for _, p := range parts {
+		switch of[p.TopicPartition] = p; {
+		case p.lost:
+			start, outside = append(start, p.TopicPartition), p.position
+		case p.position < 0:
+			ask = append(ask, p.TopicPartition)
+		}
+	}
+	m.mu.Unlock()
+	if len(ask) > 0 {
+		found, err := m.committed(ctx, ask)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		for i := range found {
+			if p := of[ask[i]]; found[i].Offset >= 0 {
+				p.position, p.committed = found[i].Offset, found[i].Offset
+				continue
+			}
+			start = append(start, ask[i])
+		}
+		m.mu.Unlock()
+	}
+	if len(start) == 0 {
+		return nil
+	}
+	if reset == None {
+		return &NoOffsetError{TopicPartition: start[0], Offset: outside}
+	}
+	timestamp := client.Latest
+	if reset == Earliest {
+		timestamp = client.Earliest
+	}
+	places, err := m.lookUp(ctx, start, timestamp, level)
+	if err != nil {
+		return err
+	}
+	var commit []commitOf
+	m.mu.Lock()
+	for tp, at := range places {
+		of[tp].position, of[tp].lost = at, false
+		commit = append(commit, commitOf{part: of[tp], offset: at})
+	}
+	m.mu.Unlock()
+	if pin {
+		return m.commitParts(ctx, commit)
+	}
+	return nil
+}
