@@ -67,7 +67,7 @@ type fetch struct {
 	urgent   bool // a partition has an error, or more than fits: answer at once
 	// unsettled is set when a partition's leader is new and may show less than the one before did.
 	unsettled bool
-	evidence  evidence
+	evidence  *evidence // nil: nothing yet
 }
 
 // read fills the answer anew from the partitions.
@@ -123,7 +123,10 @@ func (f *fetch) partition(ctx context.Context, t *kmsg.FetchRequestTopic, in *km
 // judgement is what an error of a leader goes by. The topic is there, or the leader was not.
 func (f *fetch) judgement(t *kmsg.FetchRequestTopic, leader *partition.Leader) judgement {
 	topic, _ := f.view.topic(t.Topic, t.TopicID)
-	return judgement{topic: topic, leader: leader, evidence: &f.evidence}
+	if f.evidence == nil {
+		f.evidence = new(evidence)
+	}
+	return judgement{topic: topic, leader: leader, evidence: f.evidence}
 }
 
 // readCommitted is the isolation level of who sees neither aborted nor undecided records.

@@ -87,15 +87,18 @@ type producer struct {
 	arena  *record.Arena
 	// admissions are those of the batches of a transaction; nil for a request without one.
 	admissions map[*kmsg.ProduceRequestTopicPartition]*admission
-	// evidence is what was found out for partitions that refused their batches.
-	evidence evidence
+	// evidence is what was found out for partitions that refused their batches; nil: nothing yet.
+	evidence *evidence
 }
 
 // doubted replaces an error of a leader that may mislead the client, unless it is certain to lead.
 func (p *producer) doubted(ctx context.Context, t *kmsg.ProduceRequestTopic, leader *partition.Leader,
 	err error) error {
 	topic, _ := p.view.topic(t.Topic, t.TopicID) // it is there, or the leader was not
-	return p.broker.doubted(ctx, judgement{topic: topic, leader: leader, evidence: &p.evidence}, err)
+	if p.evidence == nil {
+		p.evidence = new(evidence)
+	}
+	return p.broker.doubted(ctx, judgement{topic: topic, leader: leader, evidence: p.evidence}, err)
 }
 
 // partition appends one batch and fills in its answer. It returns what to wait for, if anything. An
