@@ -115,8 +115,8 @@ func (d *draft) remove(id string) {
 	d.targets[id] = nil
 }
 
-// advance reconciles a member with the assignment.
-func (d *draft) advance(id string, owned *assignment, heard int32) {
+// advance reconciles a member with the assignment, and says whether that changed what it has.
+func (d *draft) advance(id string, owned *assignment, heard int32) bool {
 	now := d.current(id)
 	next := now.next(step{
 		epoch: d.targetEpoch, target: d.target(id), owned: owned, heard: heard,
@@ -125,9 +125,11 @@ func (d *draft) advance(id string, owned *assignment, heard int32) {
 			return owner == "" || owner == id
 		},
 	})
-	if next != now {
-		d.setCurrent(id, next)
+	if next == now {
+		return false
 	}
+	d.setCurrent(id, next)
+	return true
 }
 
 // bump begins a new group epoch if members or subscriptions changed, or if the topics subscribed to are others than when
@@ -290,7 +292,10 @@ func (d *draft) dropPatterns() {
 	}
 }
 
-// records are the changes as records.
+// maxDraftBytes is how much a batch of the log may hold, roughly, below what logs take.
+const maxDraftBytes = 512 << 10
+
+// records are the changes as records, but for the targets.
 func (d *draft) records() []coordinator.KV {
 	kvs, id := d.before, d.c.id
 	add := func(key, value []byte) { kvs = append(kvs, coordinator.KV{Key: key, Value: value}) }
@@ -313,11 +318,6 @@ func (d *draft) records() []coordinator.KV {
 	if d.epoch != d.c.epoch || d.hash != d.c.hash {
 		add(groupKey(kindConsumerGroup, id), encodeConsumerGroup(&consumerGroupMetadata{d.epoch, d.hash}))
 	}
-	for _, member := range slices.Sorted(maps.Keys(d.targets)) {
-		if d.member(member) != nil {
-			add(memberKey(kindTargetMember, id, member), encodeTargetMember(&targetMember{d.targets[member]}))
-		}
-	}
 	if d.targetEpoch != d.c.targetEpoch {
 		add(groupKey(kindTargetMetadata, id),
 			encodeTargetMetadata(&targetMetadata{d.targetEpoch, d.c.shard.millis()}))
@@ -330,10 +330,41 @@ func (d *draft) records() []coordinator.KV {
 	return kvs
 }
 
+// targetRecords are the members' new parts of the assignment.
+func (d *draft) targetRecords() (kvs []coordinator.KV, bytes int) {
+	for _, member := range slices.Sorted(maps.Keys(d.targets)) {
+		if d.member(member) == nil {
+			continue
+		}
+		kv := coordinator.KV{
+			Key: memberKey(kindTargetMember, d.c.id, member), Value: encodeTargetMember(&targetMember{d.targets[member]}),
+		}
+		kvs, bytes = append(kvs, kv), bytes+len(kv.Key)+len(kv.Value)
+	}
+	return kvs, bytes
+}
+
+// append writes the changes, as one batch if it is not too large for that. Otherwise targets go first: as long as the
+// epoch of the assignment is not written too nobody acts on them, and the next assignment is made of what they are.
+func (d *draft) append() error {
+	targets, bytes := d.targetRecords()
+	for bytes > maxDraftBytes {
+		n, part := 0, 0
+		for ; n < len(targets) && part < maxDraftBytes; n++ {
+			part += len(targets[n].Key) + len(targets[n].Value)
+		}
+		if err := d.c.shard.run.Append(targets[:n]...); err != nil {
+			return err
+		}
+		targets, bytes = targets[n:], bytes-part
+	}
+	return d.c.shard.run.Append(append(d.records(), targets...)...)
+}
+
 // commit appends the changes. The group is then what the draft was; it may have been made by that.
 func (d *draft) commit() error {
 	s, made := d.c.shard, d.targetEpoch != d.c.targetEpoch
-	if err := s.run.Append(d.records()...); err != nil {
+	if err := d.append(); err != nil {
 		return err
 	}
 	c := s.consumerIf(d.c.id)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -391,7 +392,9 @@ func (c *churn) settle() {
 	}
 	want := 0
 	for topic := range c.lab.machine.Image().Topics() {
-		if !topic.Internal() && g.subscribed(topic.Name) {
+		if slices.ContainsFunc(c.clients, func(m *churner) bool {
+			return slices.Contains(m.topics, topic.Name) || m.pattern != "" && strings.HasPrefix(topic.Name, "x")
+		}) {
 			want += len(topic.Partitions)
 		}
 	}

@@ -184,9 +184,12 @@ func assignmentOf(a assignment) *kmsg.ConsumerGroupHeartbeatResponseAssignment {
 func (c *consumer) settle() {
 	for c.stirred {
 		c.stirred = false
-		d := newDraft(c)
+		d, bytes := newDraft(c), 0
 		for _, member := range slices.Sorted(maps.Keys(c.seats)) {
 			s := c.seats[member]
+			if bytes >= maxDraftBytes {
+				break // the rest has its turn when this is written
+			}
 			if s.parked == nil {
 				continue
 			}
@@ -194,7 +197,9 @@ func (c *consumer) settle() {
 				s.unpark()
 				continue
 			}
-			d.advance(member, s.parked.owned, s.parked.req.MemberEpoch)
+			if d.advance(member, s.parked.owned, s.parked.req.MemberEpoch) {
+				bytes += len(c.id) + len(member) + 4*d.current(member).assigned.count() + 64
+			}
 		}
 		moved := slices.Sorted(maps.Keys(d.currents))
 		if err := d.commit(); err != nil {
