@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,17 +20,17 @@ import (
 // classicParts is how many partitions the members of a churn share.
 const classicParts = 12
 
-// classicChurn is a group whose members come and go, lose answers, pause and die, while its coordinator moves from node to
-// node, and what they were told.
+// classicChurn is a group whose members come and go, lose answers, pause and die, while its coordinator moves from node
+// to node, and what they were told.
 type classicChurn struct {
 	t    *testing.T
 	lab  *lab
 	calm atomic.Bool // no more accidents
 
 	mu    sync.Mutex
-	told  []told            // guarded by mu
-	holds map[string]*told  // guarded by mu: what each member was told last, if it goes by that
-	stats map[string]int    // guarded by mu
+	told  []told           // guarded by mu
+	holds map[string]*told // guarded by mu: what each member was told last, if it goes by that
+	stats map[string]int   // guarded by mu
 }
 
 // told is an answer that let a member go on in a generation.
@@ -80,6 +81,7 @@ func runChurn(t *testing.T, l *lab, seed uint64) {
 	}
 	w.calm.Store(true)
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	w.settled()
 	cancel()
 	members.Wait()

@@ -18,11 +18,12 @@ import (
 )
 
 // The scripts in testdata/classic are conversations with the coordinator of one classic group, in fake time. Somebody
-// who talks to it has a name, and remembers the member id and the generation that he was told last; he forgets them when
-// he joins with an id that is not known any more. Answers are printed when they come: after the command that brought them
-// about, in the order of names.
+// who talks to it has a name, and remembers the member id and the generation that he was told last; he forgets them
+// when he joins with an id that is not known any more. Answers are printed when they come: after the command that
+// brought them about, in the order of names.
 //
-//	join NAME ... [id=none|OTHER] [instance=I] [protocols=P:TEXT,P:TEXT] [type=consumer] [session=10s] [rebalance=60s] [v=9]
+//	join NAME ... [id=none|OTHER] [instance=I] [protocols=P:TEXT,P:TEXT] [type=consumer] [session=10s] [rebalance=60s]
+//	    [v=9]
 //	sync NAME ... [id=OTHER] [instance=I] [gen=N] [assign=NAME:TEXT,NAME:TEXT] [type=] [protocol=] [big]
 //	heartbeat NAME ... [id=OTHER] [instance=I] [gen=N]
 //	leave NAME ... [v=5] | leave instance=I

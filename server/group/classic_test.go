@@ -116,47 +116,65 @@ func TestTooLargeGroupsShrink(t *testing.T) {
 	})
 }
 
-// The table of states and requests: what each refuses by in each state.
-func TestClassicErrors(t *testing.T) {
+// The requests of a table: each gives the code that it is answered by.
+type asks func(l *lab, group string) int16
+
+func beats(id string, instance *string, generation int32) asks {
+	return func(l *lab, g string) int16 {
+		req := kmsg.NewPtrHeartbeatRequest()
+		req.Group, req.MemberID, req.InstanceID, req.Generation = g, id, instance, generation
+		return ask[*kmsg.HeartbeatResponse](l, g, req).ErrorCode
+	}
+}
+
+func syncs(id string, instance *string, generation int32, protocol string) asks {
+	return func(l *lab, g string) int16 {
+		req := syncOf(g, id, generation)
+		req.InstanceID, req.Protocol = instance, &protocol
+		return ask[*kmsg.SyncGroupResponse](l, g, req).ErrorCode
+	}
+}
+
+func commits(id string, instance *string, generation int32) asks {
+	return func(l *lab, g string) int16 {
+		req := commitTo(g, "t", 1)
+		req.MemberID, req.InstanceID, req.Generation = id, instance, generation
+		return ask[*kmsg.OffsetCommitResponse](l, g, req).Topics[0].Partitions[0].ErrorCode
+	}
+}
+
+func joins(id string, change ...func(*kmsg.JoinGroupRequest)) asks {
+	return func(l *lab, g string) int16 {
+		return ask[*kmsg.JoinGroupResponse](l, g, joinOf(g, id, change...)).ErrorCode
+	}
+}
+
+func leaves(id string, instance *string) asks {
+	return func(l *lab, g string) int16 {
+		req := kmsg.NewPtrLeaveGroupRequest()
+		req.Version, req.Group = 5, g
+		req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: id, InstanceID: instance}}
+		return ask[*kmsg.LeaveGroupResponse](l, g, req).Members[0].ErrorCode
+	}
+}
+
+// refusedIn is what a request is refused by in each state.
+type refusedIn struct{ empty, preparing, completing, stable *kerr.Error }
+
+func always(e *kerr.Error) refusedIn { return refusedIn{e, e, e, e} }
+
+// lively is for what is refused by the group's members, where it has some.
+func lively(e *kerr.Error) refusedIn { return refusedIn{kerr.UnknownMemberID, e, e, e} }
+
+type refusalTest struct {
+	ask  asks
+	want refusedIn
+}
+
+// classicErrors is the table of states and requests: what each refuses by in each state.
+func classicErrors() map[string]refusalTest {
 	unknown, generation, fenced := kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.FencedInstanceID
-	again := kerr.RebalanceInProgress
-	type row struct{ empty, preparing, completing, stable *kerr.Error }
-	all := func(e *kerr.Error) row { return row{e, e, e, e} }
-	live := func(e *kerr.Error) row { return row{unknown, e, e, e} }
-	beat := func(id string, instance *string, generation int32) func(*lab, string) int16 {
-		return func(l *lab, g string) int16 {
-			req := kmsg.NewPtrHeartbeatRequest()
-			req.Group, req.MemberID, req.InstanceID, req.Generation = g, id, instance, generation
-			return ask[*kmsg.HeartbeatResponse](l, g, req).ErrorCode
-		}
-	}
-	sync := func(id string, instance *string, generation int32, protocol string) func(*lab, string) int16 {
-		return func(l *lab, g string) int16 {
-			req := syncOf(g, id, generation)
-			req.InstanceID, req.Protocol = instance, &protocol
-			return ask[*kmsg.SyncGroupResponse](l, g, req).ErrorCode
-		}
-	}
-	commit := func(id string, instance *string, generation int32) func(*lab, string) int16 {
-		return func(l *lab, g string) int16 {
-			req := commitTo(g, "t", 1)
-			req.MemberID, req.InstanceID, req.Generation = id, instance, generation
-			return ask[*kmsg.OffsetCommitResponse](l, g, req).Topics[0].Partitions[0].ErrorCode
-		}
-	}
-	join := func(id string, change ...func(*kmsg.JoinGroupRequest)) func(*lab, string) int16 {
-		return func(l *lab, g string) int16 {
-			return ask[*kmsg.JoinGroupResponse](l, g, joinOf(g, id, change...)).ErrorCode
-		}
-	}
-	leave := func(id string, instance *string) func(*lab, string) int16 {
-		return func(l *lab, g string) int16 {
-			req := kmsg.NewPtrLeaveGroupRequest()
-			req.Version, req.Group = 5, g
-			req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: id, InstanceID: instance}}
-			return ask[*kmsg.LeaveGroupResponse](l, g, req).Members[0].ErrorCode
-		}
-	}
+	again, inconsistent := kerr.RebalanceInProgress, kerr.InconsistentGroupProtocol
 	as := func(name string) func(*kmsg.JoinGroupRequest) {
 		return func(r *kmsg.JoinGroupRequest) { r.InstanceID = &name }
 	}
@@ -164,47 +182,48 @@ func TestClassicErrors(t *testing.T) {
 		return func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = protocol }
 	}
 	connect := func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "connect" }
-	for name, c := range map[string]struct {
-		ask  func(*lab, string) int16
-		want row
-	}{
-		"heartbeat":                    {beat("m1", nil, 5), row{unknown, again, nil, nil}},
-		"heartbeat of nobody":          {beat("m3", nil, 5), all(unknown)},
-		"heartbeat without an id":      {beat("", nil, 5), all(unknown)},
-		"heartbeat, older":             {beat("m1", nil, 4), live(generation)},
-		"heartbeat, newer":             {beat("m1", nil, 6), live(generation)},
-		"heartbeat of another":         {beat("m1", ptr("i-m2"), 5), live(fenced)},
-		"heartbeat of no instance":     {beat("m1", ptr("i-m3"), 5), all(unknown)},
-		"sync of nobody":               {sync("m3", nil, 5, "range"), all(unknown)},
-		"sync, older":                  {sync("m1", nil, 4, "range"), live(generation)},
-		"sync of another":              {sync("m1", ptr("i-m2"), 5, "range"), live(fenced)},
-		"sync of another protocol":     {sync("m1", nil, 5, "sticky"), live(kerr.InconsistentGroupProtocol)},
-		"sync of the leader":           {sync("m1", ptr("i-m1"), 5, "range"), row{unknown, again, nil, nil}},
-		"commit":                       {commit("m1", nil, 5), row{unknown, nil, again, nil}},
-		"commit of a named one":        {commit("m1", ptr("i-m1"), 5), row{unknown, nil, again, nil}},
-		"commit of another":            {commit("m1", ptr("i-m2"), 5), live(fenced)},
-		"commit of nobody":             {commit("m3", nil, 5), all(unknown)},
-		"commit, older":                {commit("m1", nil, 4), live(generation)},
-		"commit without membership":    {commit("", nil, -1), row{nil, unknown, unknown, unknown}},
-		"commit with an id alone":      {commit("m1", nil, -1), row{nil, generation, generation, generation}},
-		"commit of a generation alone": {commit("", nil, 5), all(unknown)},
-		"join of nobody":               {join("m3"), all(unknown)},
-		"join of another":              {join("m1", as("i-m2")), live(fenced)},
-		"join of no instance":          {join("m1", as("i-m3")), all(unknown)},
-		"join of another protocol":     {join("m1", only("sticky")), live(kerr.InconsistentGroupProtocol)},
-		"join of another type":         {join("m1", connect), live(kerr.InconsistentGroupProtocol)},
-		"join anew, another protocol": {join("", only("sticky")), row{kerr.MemberIDRequired,
-			kerr.InconsistentGroupProtocol, kerr.InconsistentGroupProtocol, kerr.InconsistentGroupProtocol}},
-		"join anew":                {join(""), all(kerr.MemberIDRequired)},
-		"leave":                    {leave("m2", nil), live(nil)},
-		"leave of a named one":     {leave("m2", ptr("i-m2")), live(nil)},
-		"leave of an instance":     {leave("", ptr("i-m2")), live(nil)},
-		"leave of another":         {leave("m2", ptr("i-m1")), live(fenced)},
-		"leave of nobody":          {leave("m3", nil), all(unknown)},
-		"leave without a name":     {leave("", nil), all(unknown)},
-		"leave of no instance":     {leave("", ptr("i-m3")), all(unknown)},
-		"leave of a lost instance": {leave("m2", ptr("i-m3")), all(unknown)},
-	} {
+	return map[string]refusalTest{
+		"heartbeat":                    {beats("m1", nil, 5), refusedIn{unknown, again, nil, nil}},
+		"heartbeat of nobody":          {beats("m3", nil, 5), always(unknown)},
+		"heartbeat without an id":      {beats("", nil, 5), always(unknown)},
+		"heartbeat, older":             {beats("m1", nil, 4), lively(generation)},
+		"heartbeat, newer":             {beats("m1", nil, 6), lively(generation)},
+		"heartbeat of another":         {beats("m1", ptr("i-m2"), 5), lively(fenced)},
+		"heartbeat of no instance":     {beats("m1", ptr("i-m3"), 5), always(unknown)},
+		"sync of nobody":               {syncs("m3", nil, 5, "range"), always(unknown)},
+		"sync, older":                  {syncs("m1", nil, 4, "range"), lively(generation)},
+		"sync of another":              {syncs("m1", ptr("i-m2"), 5, "range"), lively(fenced)},
+		"sync of another protocol":     {syncs("m1", nil, 5, "sticky"), lively(inconsistent)},
+		"sync of the leader":           {syncs("m1", ptr("i-m1"), 5, "range"), refusedIn{unknown, again, nil, nil}},
+		"commit":                       {commits("m1", nil, 5), refusedIn{unknown, nil, again, nil}},
+		"commit of a named one":        {commits("m1", ptr("i-m1"), 5), refusedIn{unknown, nil, again, nil}},
+		"commit of another":            {commits("m1", ptr("i-m2"), 5), lively(fenced)},
+		"commit of nobody":             {commits("m3", nil, 5), always(unknown)},
+		"commit, older":                {commits("m1", nil, 4), lively(generation)},
+		"commit without membership":    {commits("", nil, -1), refusedIn{nil, unknown, unknown, unknown}},
+		"commit with an id alone":      {commits("m1", nil, -1), refusedIn{nil, generation, generation, generation}},
+		"commit of a generation alone": {commits("", nil, 5), always(unknown)},
+		"join of nobody":               {joins("m3"), always(unknown)},
+		"join of another":              {joins("m1", as("i-m2")), lively(fenced)},
+		"join of no instance":          {joins("m1", as("i-m3")), always(unknown)},
+		"join of another protocol":     {joins("m1", only("sticky")), lively(inconsistent)},
+		"join of another type":         {joins("m1", connect), lively(inconsistent)},
+		"join anew, another protocol": {joins("", only("sticky")), refusedIn{kerr.MemberIDRequired,
+			inconsistent, inconsistent, inconsistent}},
+		"join anew":                {joins(""), always(kerr.MemberIDRequired)},
+		"leave":                    {leaves("m2", nil), lively(nil)},
+		"leave of a named one":     {leaves("m2", ptr("i-m2")), lively(nil)},
+		"leave of an instance":     {leaves("", ptr("i-m2")), lively(nil)},
+		"leave of another":         {leaves("m2", ptr("i-m1")), lively(fenced)},
+		"leave of nobody":          {leaves("m3", nil), always(unknown)},
+		"leave without a name":     {leaves("", nil), always(unknown)},
+		"leave of no instance":     {leaves("", ptr("i-m3")), always(unknown)},
+		"leave of a lost instance": {leaves("m2", ptr("i-m3")), always(unknown)},
+	}
+}
+
+func TestClassicErrors(t *testing.T) {
+	for name, c := range classicErrors() {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, labOptions{}, func(t *testing.T, l *lab) {
 				for phase, want := range map[string]*kerr.Error{
@@ -246,14 +265,17 @@ func TestClassicRequestsOfOtherGroups(t *testing.T) {
 // What no group takes is refused before there is one.
 func TestBadJoins(t *testing.T) {
 	long := strings.Repeat("x", maxName+1)
+	session := func(millis int32) func(*kmsg.JoinGroupRequest) {
+		return func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = millis }
+	}
 	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
 		for name, c := range map[string]struct {
 			change func(*kmsg.JoinGroupRequest)
 			want   *kerr.Error
 		}{
-			"short session":       {func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 5_999 }, kerr.InvalidSessionTimeout},
-			"long session":        {func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1_800_001 }, kerr.InvalidSessionTimeout},
-			"negative session":    {func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = -1 }, kerr.InvalidSessionTimeout},
+			"short session":       {session(5_999), kerr.InvalidSessionTimeout},
+			"long session":        {session(1_800_001), kerr.InvalidSessionTimeout},
+			"negative session":    {session(-1), kerr.InvalidSessionTimeout},
 			"no type":             {func(r *kmsg.JoinGroupRequest) { r.ProtocolType = "" }, kerr.InconsistentGroupProtocol},
 			"no protocols":        {func(r *kmsg.JoinGroupRequest) { r.Protocols = nil }, kerr.InconsistentGroupProtocol},
 			"protocol not named":  {func(r *kmsg.JoinGroupRequest) { r.Protocols[0].Name = "" }, kerr.InvalidRequest},
