@@ -100,6 +100,10 @@ var (
 		Name: "CLUSTER_CONFLICT", Status: 409, Code: 409, Title: "The state of the cluster does not allow this",
 		Outcome: Failed, Advice: "Nothing was changed.",
 	}
+	MemberConflict = &Fault{
+		Name: "MEMBER_CONFLICT", Status: 409, Code: 409, Title: "The group's member is not as the request says",
+		Outcome: Failed, Advice: "Read as another member, or have this one leave before.",
+	}
 	MembershipUnavailable = &Fault{
 		Name: "MEMBERSHIP_UNAVAILABLE", Status: 503, Code: 50302,
 		Title:     "The members of the cluster cannot be told or changed at the moment",
@@ -161,7 +165,7 @@ func (f *Fault) forRead() *Fault {
 func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
-		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, ClusterConflict,
+		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, ClusterConflict, MemberConflict,
 		MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}
 }

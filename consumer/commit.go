@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/client"
 )
@@ -238,20 +237,18 @@ func (m *Member) commitParts(ctx context.Context, list []commitOf) error {
 		if end != nil {
 			return end
 		}
-		resp, err := req.RequestWith(ctx, m.parent.o.Requests)
+		errs, err := m.parent.o.Client.CommitOffsets(ctx, req)
 		if err != nil {
-			return noAnswer("commit of group "+m.group, err)
+			return err
 		}
-		e, faults := m.tookCommit(resp, sent)
+		fault, faults := m.tookCommit(errs, sent)
 		switch {
-		case e == nil && faults == nil:
-			return nil
-		case e == nil:
+		case fault == nil:
 			return faults
-		case e == kerr.UnknownMemberID, e == kerr.GroupIDNotFound, e == kerr.FencedMemberEpoch, e == kerr.IllegalGeneration:
-			return m.outlawed(ctx, e)
-		case e != kerr.StaleMemberEpoch && e != kerr.RebalanceInProgress || try == commitTries:
-			return client.Fault(e, "offsets of group %q could not be committed: %s", m.group, e.Description)
+		case isAny(fault, kerr.UnknownMemberID, kerr.GroupIDNotFound, kerr.FencedMemberEpoch, kerr.IllegalGeneration):
+			return m.outlawed(ctx, fault)
+		case !isAny(fault, kerr.StaleMemberEpoch, kerr.RebalanceInProgress) || try == commitTries:
+			return fault
 		}
 		t := time.NewTimer(commitPause) // the loop is about to hear of the epoch
 		select {
@@ -263,8 +260,12 @@ func (m *Member) commitParts(ctx context.Context, list []commitOf) error {
 	}
 }
 
+func isAny(err error, of ...*kerr.Error) bool {
+	return slices.ContainsFunc(of, func(e *kerr.Error) bool { return errors.Is(err, e) })
+}
+
 // outlawed is why a commit of a member that is none was refused: the loop is about to hear of that.
-func (m *Member) outlawed(ctx context.Context, e *kerr.Error) error {
+func (m *Member) outlawed(ctx context.Context, fault error) error {
 	m.mu.Lock()
 	m.wakeLocked()
 	defer m.mu.Unlock()
@@ -288,64 +289,43 @@ func (m *Member) outlawed(ctx context.Context, e *kerr.Error) error {
 	if err := m.goneLocked(); err != nil {
 		return err
 	}
-	return client.Fault(e, "%s", e.Description)
+	return fault
 }
 
 // commitRequest asks to commit what the member has still.
-func (m *Member) commitRequest(list []commitOf) (*kmsg.OffsetCommitRequest, []commitOf) {
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.MemberID = m.group, m.id
+func (m *Member) commitRequest(list []commitOf) (client.GroupCommit, []commitOf) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	req.Generation = m.epoch
+	req := client.GroupCommit{Group: m.group, Member: m.id, Epoch: m.epoch}
 	var sent []commitOf
 	for _, c := range list {
-		if m.partLocked(c.part.TopicPartition) == c.part {
-			sent = append(sent, c)
+		if m.partLocked(c.part.TopicPartition) != c.part {
+			continue
 		}
-	}
-	slices.SortFunc(sent, func(a, b commitOf) int { return a.part.Compare(b.part.TopicPartition) })
-	for _, c := range sent {
-		if n := len(req.Topics); n == 0 || req.Topics[n-1].Topic != c.part.Topic {
-			t := kmsg.NewOffsetCommitRequestTopic()
-			t.Topic = c.part.Topic
-			req.Topics = append(req.Topics, t)
-		}
-		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset, p.Metadata = c.part.Partition, c.offset, kmsg.StringPtr(c.metadata)
-		t := &req.Topics[len(req.Topics)-1]
-		t.Partitions = append(t.Partitions, p)
+		sent = append(sent, c)
+		req.Offsets = append(req.Offsets, client.CommittedOffset{
+			TopicPartition: c.part.TopicPartition, Offset: c.offset, LeaderEpoch: -1, Metadata: c.metadata,
+		})
 	}
 	return req, sent
 }
 
-// tookCommit takes in the answer to a commit: the error that is about the member, or those of partitions.
-func (m *Member) tookCommit(resp *kmsg.OffsetCommitResponse, sent []commitOf) (*kerr.Error, error) {
-	codes := make(map[client.TopicPartition]int16)
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			codes[client.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.ErrorCode
-		}
-	}
+// tookCommit takes in what came of a commit: an error that is about the member, or those of partitions.
+func (m *Member) tookCommit(errs []error, sent []commitOf) (fault, faults error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failed := make(map[client.TopicPartition]error)
 	seeks := len(m.seeks)
-	for _, c := range sent {
+	for i, c := range sent {
 		tp := c.part.TopicPartition
-		code, ok := codes[tp]
-		switch e := kerr.TypedErrorForCode(code); {
-		case !ok:
-			failed[tp] = noAnswer("commit of "+tp.String(), errMissing)
-		case e == nil:
+		switch err := errs[i]; {
+		case err == nil:
 			c.part.committed = c.offset
 			delete(m.seeks, tp)
-		case e == kerr.UnknownTopicOrPartition, e == kerr.OffsetMetadataTooLarge, e == kerr.InvalidRequest:
-			f := client.Fault(e, "%s", e.Description)
-			f.Topic, f.Partition = tp.Topic, tp.Partition
-			failed[tp] = f
+		case isAny(err, kerr.UnknownTopicOrPartition, kerr.OffsetMetadataTooLarge, kerr.InvalidRequest):
+			failed[tp] = err
 		default:
-			return e, nil
+			return err, nil
 		}
 	}
 	m.commits = time.Now()
@@ -369,56 +349,20 @@ func (m *Member) Committed(ctx context.Context, of []client.TopicPartition) ([]O
 }
 
 func (m *Member) committed(ctx context.Context, of []client.TopicPartition) ([]Offset, error) {
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = true
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = m.group
-	byTopic := slices.Clone(of)
-	slices.SortFunc(byTopic, client.TopicPartition.Compare)
-	g.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
-	for _, tp := range slices.Compact(byTopic) {
-		if n := len(g.Topics); n == 0 || g.Topics[n-1].Topic != tp.Topic {
-			t := kmsg.NewOffsetFetchRequestGroupTopic()
-			t.Topic = tp.Topic
-			g.Topics = append(g.Topics, t)
-		}
-		t := &g.Topics[len(g.Topics)-1]
-		t.Partitions = append(t.Partitions, tp.Partition)
+	if len(of) == 0 {
+		return nil, nil
 	}
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(ctx, m.parent.o.Requests)
+	found, err := m.parent.o.Client.Committed(ctx, m.group, true, of...)
 	if err != nil {
-		return nil, noAnswer("committed offsets of group "+m.group, err)
-	}
-	if len(resp.Groups) != 1 {
-		return nil, noAnswer("committed offsets of group "+m.group, errMissing)
-	}
-	if e := kerr.TypedErrorForCode(resp.Groups[0].ErrorCode); e != nil {
-		return nil, client.Fault(e, "the committed offsets of group %q could not be read: %s", m.group, e.Description)
-	}
-	found := make(map[client.TopicPartition]Offset)
-	for _, t := range resp.Groups[0].Topics {
-		for _, p := range t.Partitions {
-			tp := client.TopicPartition{Topic: t.Topic, Partition: p.Partition}
-			switch e := kerr.TypedErrorForCode(p.ErrorCode); e {
-			case nil, kerr.UnknownTopicOrPartition:
-			default:
-				return nil, client.Fault(e, "the committed offset of %v could not be read: %s", tp, e.Description)
-			}
-			o := Offset{TopicPartition: tp, Offset: p.Offset}
-			if p.Metadata != nil {
-				o.Metadata = *p.Metadata
-			}
-			found[tp] = o
-		}
+		return nil, err
 	}
 	out := make([]Offset, len(of))
-	for i, tp := range of {
-		o, ok := found[tp]
-		if !ok {
-			return nil, noAnswer("committed offset of "+tp.String(), errMissing)
+	for i := range found {
+		o := &found[i]
+		if o.Err != nil && !errors.Is(o.Err, kerr.UnknownTopicOrPartition) {
+			return nil, o.Err
 		}
-		out[i] = o
+		out[i] = Offset{o.TopicPartition, o.Offset, o.Metadata}
 	}
 	return out, nil
 }

@@ -58,7 +58,7 @@ type Config struct {
 	Rack      string           `json:"rack,omitempty"`
 	// Rejoin makes the member join again by itself when the group went on without it, in place of ErrFenced.
 	Rejoin bool `json:"rejoin,omitempty"`
-	// Here makes the member stay on this node, wherever the coordinator is, and leave when the node stops.
+	// Here makes the member one that no other node takes over: it leaves when the coordinator moves or the node stops.
 	Here bool `json:"here,omitempty"`
 	// Extra is the caller's own, kept with the member.
 	Extra []byte `json:"extra,omitempty"`

@@ -65,11 +65,15 @@ type loop struct {
 func (l *loop) step() bool {
 	m := l.m
 	m.settleRevoked(m.parent.life)
-	local := l.m.cfg.Here || m.parent.o.Local(m.group)
+	local := m.parent.o.Local(m.group)
 	m.mu.Lock()
 	switch {
 	case m.parent.life.Err() != nil && !m.cfg.Here, !local && l.joined:
+		here := m.cfg.Here
 		m.mu.Unlock()
+		if here { // nobody takes it over
+			l.leave()
+		}
 		m.finish(ErrMoved)
 		return false
 	case m.end == ErrFenced:

@@ -28,6 +28,8 @@ type PollRequest struct {
 	// all.
 	Seen     int64
 	SaysSeen bool
+	// More asks for more while the client is not done with what was handed out: it will commit that, when it is.
+	More bool
 }
 
 // Polled is what a poll hands out.
@@ -73,7 +75,7 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 	if err := m.begin(q); err != nil {
 		return nil, err
 	}
-	if m.commitDue() {
+	if !q.More && m.commitDue() {
 		var parts *partsError // a topic that is gone, and the like: no reason to hand out nothing
 		if err := m.commitHandedOut(ctx); err != nil && !errors.As(err, &parts) {
 			return nil, err
@@ -88,10 +90,13 @@ func (m *Member) begin(q PollRequest) error {
 	if !m.subscribedLocked() && m.manual == nil {
 		return ErrNotSubscribed
 	}
-	if q.SaysSeen {
+	switch {
+	case q.More:
+	case q.SaysSeen:
 		return m.seenLocked(q.Seen)
+	default:
+		m.cameLocked()
 	}
-	m.cameLocked()
 	return nil
 }
 

@@ -109,3 +109,14 @@ func isIdempotent(r kmsg.Request) bool {
 	req, ok := r.(*kmsg.InitProducerIDRequest)
 	return ok && req.TransactionalID == nil
 }
+
+// coordinates says whether the members of a group that run for clients belong on this node: it coordinates the group, or
+// nobody is known to.
+func (n *Node) coordinates(group string) bool {
+	t := n.machine.Image().Topic(metadata.GroupTopic)
+	if t == nil {
+		return true
+	}
+	leader := t.Partitions[metadata.CoordinatorPartition(group, int32(len(t.Partitions)))].Leader
+	return leader == n.cfg.NodeID || leader == metadata.NoLeader
+}

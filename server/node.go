@@ -23,6 +23,7 @@ import (
 
 	"millrace/api"
 	"millrace/api/native"
+	"millrace/consumer"
 	"millrace/record"
 	"millrace/server/broker"
 	"millrace/server/controller"
@@ -53,7 +54,8 @@ type Node struct {
 	coordinators
 
 	pool     *record.Pool
-	native   *native.Server // owns the live streams
+	workers  *consumer.Members // members of groups that the node runs for clients
+	native   *native.Server    // owns the live streams
 	edge     *api.Edge
 	api      *api.Router // what the public paths answer
 	listener *cappedListener
@@ -162,6 +164,10 @@ func (n *Node) close() error {
 	// The listener closes, kept-alive connections get Connection: close or GOAWAY, and running requests are awaited. They
 	// need everything below, so everything below is still open.
 	drained := n.drain()
+
+	// The members of groups that the node ran for clients stay in their groups, for other nodes to take over. Those that
+	// no other node takes over leave, by the coordinators.
+	n.workers.Close()
 
 	// No request is left, so nothing new reaches the logs but from the coordinators, which end first. Closing the broker
 	// wakes whoever still waits for a partition, ends the fetching from other nodes and retention, and closes each log

@@ -22,6 +22,7 @@ import (
 	"millrace/api/restv2"
 	"millrace/api/restv3"
 	"millrace/client"
+	"millrace/consumer"
 	"millrace/record"
 	"millrace/server/broker"
 	"millrace/server/controller"
@@ -328,6 +329,7 @@ func (n *Node) stopServing() error {
 	err := n.http.Close()
 	n.serving.Wait()
 	n.answering.close()
+	n.workers.Close()
 	return err
 }
 
@@ -373,7 +375,13 @@ func (n *Node) openAPI() error {
 		return err
 	}
 	n.edge = edge
-	n.native = native.New(native.Options{Edge: edge, Client: c, Membership: n.membership()})
+	n.workers = consumer.New(consumer.Options{
+		Client: c, Requests: n.cluster, Local: n.coordinates, Arena: n.pool.Arena, Now: n.cfg.Now, Logger: n.log,
+		Rand: n.fork(),
+	})
+	n.native = native.New(native.Options{
+		Edge: edge, Client: c, Members: n.workers, Membership: n.membership(),
+	})
 	v2 := restv2.New(edge, c, restv2.Options{})
 	v3 := restv3.New(edge, c, restv3.Options{})
 	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount)

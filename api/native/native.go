@@ -21,6 +21,7 @@ import (
 
 	"millrace/api"
 	"millrace/client"
+	members "millrace/consumer"
 )
 
 // Options are what a Server is made of. Edge and Client are required.
@@ -29,6 +30,8 @@ type Options struct {
 	Client *client.Client
 	// ProduceTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	ProduceTimeout time.Duration
+	// Members are the members of groups that this server runs; by default some of its own, which no other node takes over.
+	Members *members.Members
 	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
 	Membership Membership
 }
@@ -40,6 +43,7 @@ type Server struct {
 	membership Membership
 	producer   *producer
 	consumer   *consumer
+	workers    *workers
 }
 
 // New makes a Server. It does no I/O; Close ends what it starts later.
@@ -52,6 +56,7 @@ func New(o Options) *Server {
 		producer: newProducer(o),
 		consumer: newConsumer(o.Edge, o.Client),
 	}
+	s.workers = newWorkers(s.consumer, o.Members)
 	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
 	return s
 }
@@ -68,10 +73,14 @@ func (s *Server) Mount(r chi.Router) {
 	})
 	r.Post("/v1/topics/{topic}/records", s.producer.routed)
 	s.consumer.routes(r)
+	s.workers.routes(r)
 }
 
 // Close ends the live streams and returns when nothing of them runs any more.
-func (s *Server) Close() { s.consumer.close() }
+func (s *Server) Close() {
+	s.workers.close()
+	s.consumer.close()
+}
 
 // failParameter answers for a parameter that the generated code could not read.
 func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error) {
