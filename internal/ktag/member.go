@@ -14,8 +14,8 @@ const (
 	tagHeartbeatWait
 )
 
-// SetMemberState gives, in a ConsumerGroupHeartbeatRequest, bytes that the coordinator keeps with the member until others
-// are given, and that a ConsumerGroupDescribeResponse has in the member. Nil and empty bytes forget them.
+// SetMemberState gives, in a ConsumerGroupHeartbeatRequest, bytes that the coordinator keeps with the member until
+// others are given, and that a ConsumerGroupDescribeResponse has in the member. Nil and empty bytes forget them.
 func SetMemberState(t *kmsg.Tags, state []byte) { t.Set(tagMemberState, state) }
 
 // MemberState reads what SetMemberState wrote. The bytes are the caller's own.
@@ -24,9 +24,9 @@ func MemberState(t *kmsg.Tags) (state []byte, ok bool) {
 	return bytes.Clone(v), ok
 }
 
-// SetSessionTimeout asks, in a ConsumerGroupHeartbeatRequest, for a session timeout of the member's own, in milliseconds,
-// in place of group.consumer.session.timeout.ms; 0 asks for that again. A ConsumerGroupDescribeResponse has it in the
-// member.
+// SetSessionTimeout asks, in a ConsumerGroupHeartbeatRequest, for a session timeout of the member's own, in
+// milliseconds, in place of group.consumer.session.timeout.ms; 0 asks for that again. A ConsumerGroupDescribeResponse
+// has it in the member.
 func SetSessionTimeout(t *kmsg.Tags, ms int32) { setInt32(t, tagSessionTimeout, ms) }
 
 // SessionTimeout reads what SetSessionTimeout wrote.
@@ -39,7 +39,9 @@ func SetHeartbeatWait(t *kmsg.Tags, ms int32) { setInt32(t, tagHeartbeatWait, ms
 // HeartbeatWait reads what SetHeartbeatWait wrote.
 func HeartbeatWait(t *kmsg.Tags) (ms int32, ok bool) { return getInt32(t, tagHeartbeatWait) }
 
-func setInt32(t *kmsg.Tags, tag uint32, v int32) { t.Set(tag, binary.BigEndian.AppendUint32(nil, uint32(v))) }
+func setInt32(t *kmsg.Tags, tag uint32, v int32) {
+	t.Set(tag, binary.BigEndian.AppendUint32(nil, uint32(v)))
+}
 
 func getInt32(t *kmsg.Tags, tag uint32) (int32, bool) {
 	v, ok := get(t, tag)

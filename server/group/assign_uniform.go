@@ -114,8 +114,8 @@ func (u *uniform) place(t int, number int32, m int) {
 	u.load[m]++
 }
 
-// unlike assigns where subscriptions differ: what is free goes to the subscriber that has least, topics that few can have
-// first; then partitions move from who has more to who has less, until no single move makes it more even.
+// unlike assigns where subscriptions differ: what is free goes to the subscriber that has least, topics that few can
+// have first; then partitions move from who has more to who has less, until no single move makes it more even.
 func (u *uniform) unlike() {
 	u.current(func(int, int, int32) bool { return true })
 	subscribers := u.spec.subscribers()

@@ -132,8 +132,8 @@ func (d *draft) advance(id string, owned *assignment, heard int32) bool {
 	return true
 }
 
-// bump begins a new group epoch if members or subscriptions changed, or if the topics subscribed to are others than when
-// the epoch began.
+// bump begins a new group epoch if members or subscriptions changed, or if the topics subscribed to are others than
+// when the epoch began.
 func (d *draft) bump(changed bool) {
 	if !changed && d.c.seen == d.image {
 		return

@@ -18,15 +18,15 @@ import (
 
 // ConsumerGroupHeartbeat (key 68).
 //
-// The one request of the consumer protocol: with epoch 0 a member joins under an id of its own choice, with its epoch it
-// says that it is alive, what it subscribes to and what it has, with -1 it leaves, and with -2 a static member leaves to
-// come back within its session. The answer says what the member has now; when that shrinks, the member gives up what is
-// missing and says so by its next heartbeat.
+// The one request of the consumer protocol: with epoch 0 a member joins under an id of its own choice, with its epoch
+// it says that it is alive, what it subscribes to and what it has, with -1 it leaves, and with -2 a static member
+// leaves to come back within its session. The answer says what the member has now; when that shrinks, the member gives
+// up what is missing and says so by its next heartbeat.
 //
-// Beyond Kafka: a member may keep state with the coordinator and have a session timeout of its own (ktag.SetMemberState,
-// ktag.SetSessionTimeout), and a heartbeat may wait for news (ktag.SetHeartbeatWait). A heartbeat with the epoch before is
-// taken for one whose answer was lost also if it does not say what the member has. An assignment that changed is told
-// twice unless the member shows that it heard.
+// Beyond Kafka: a member may keep state with the coordinator and have a session timeout of its own
+// (ktag.SetMemberState, ktag.SetSessionTimeout), and a heartbeat may wait for news (ktag.SetHeartbeatWait). A heartbeat
+// with the epoch before is taken for one whose answer was lost also if it does not say what the member has. An
+// assignment that changed is told twice unless the member shows that it heard.
 
 // Bounds of a member.
 const (
@@ -167,8 +167,8 @@ func checkExtras(req *kmsg.ConsumerGroupHeartbeatRequest) *refusal {
 	return nil
 }
 
-// group is the group that the heartbeat is for, as a draft. A member that joins makes it, also of a group without members
-// of the classic protocol.
+// group is the group that the heartbeat is for, as a draft. A member that joins makes it, also of a group of the
+// classic protocol without members.
 func (h *heartbeat) group() (*draft, *refusal) {
 	id := h.req.Group
 	g := h.shard.groups[id]
@@ -342,8 +342,8 @@ func equalText(a, b *string) bool {
 	return *a == *b
 }
 
-// finish does what all heartbeats of members have in common: a new epoch and a new assignment where it takes one, and what
-// the member gets of it.
+// finish does what all heartbeats of members have in common: a new epoch and a new assignment where it takes one, and
+// what the member gets of it.
 func (h *heartbeat) finish(d *draft, changed bool) *refusal {
 	id := h.req.MemberID
 	if changed {

@@ -329,40 +329,50 @@ func (c *churn) check() {
 	for _, m := range c.clients {
 		c.hear(m)
 	}
-	g := c.group()
-	if g == nil {
-		return
-	}
-	require.GreaterOrEqual(c.t, g.epoch, g.targetEpoch)
-	require.GreaterOrEqual(c.t, g.epoch, c.highest, "the group is behind what members were told")
-	owners := make(map[partitionID]string)
-	for _, id := range g.ids() {
-		now := g.current(id)
-		now.assigned.plus(now.pending).each(func(p partitionID) {
-			require.Empty(c.t, owners[p], "two owners of partition %d: %s", p.partition, id)
-			owners[p] = id
-		})
-		require.Empty(c.t, now.assigned.and(now.pending))
-	}
-	require.Equal(c.t, owners, g.owners)
-	for _, m := range c.clients {
-		if g.members[m.id] == nil || m.epoch == 0 {
-			continue
+	c.inspect(func(t require.TestingT, g *consumer) {
+		if g == nil {
+			return
 		}
-		now := g.current(m.id)
-		require.Empty(c.t, m.has.minus(now.assigned.plus(now.pending)), "%s has what may be another's", m.id)
-		require.LessOrEqual(c.t, m.epoch, now.epoch)
-		require.Equal(c.t, m.epoch == now.epoch, g.checkCommit(m.id, m.epoch, false) == nil)
-		require.NotNil(c.t, g.checkCommit(m.id, m.epoch-1, false))
-	}
+		require.GreaterOrEqual(t, g.epoch, g.targetEpoch)
+		require.GreaterOrEqual(t, g.epoch, c.highest, "the group is behind what members were told")
+		owners := make(map[partitionID]string)
+		for _, id := range g.ids() {
+			now := g.current(id)
+			now.assigned.plus(now.pending).each(func(p partitionID) {
+				require.Empty(t, owners[p], "two owners of partition %d: %s", p.partition, id)
+				owners[p] = id
+			})
+			require.Empty(t, now.assigned.and(now.pending))
+		}
+		require.Equal(t, owners, g.owners)
+		for _, m := range c.clients {
+			if g.members[m.id] == nil || m.epoch == 0 {
+				continue
+			}
+			now := g.current(m.id)
+			require.Empty(t, m.has.minus(now.assigned.plus(now.pending)), "%s has what may be another's", m.id)
+			require.LessOrEqual(t, m.epoch, now.epoch)
+			require.Equal(t, m.epoch == now.epoch, g.checkCommit(m.id, m.epoch, false) == nil)
+			require.NotNil(t, g.checkCommit(m.id, m.epoch-1, false))
+		}
+	})
 }
 
-// group is the state of the group at rest: nothing changes it before time passes or somebody asks.
-func (c *churn) group() (g *consumer) {
+// faults collects what does not hold, on a loop that must not end by it.
+type faults []string
+
+// Errorf implements require.TestingT.
+func (f *faults) Errorf(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
+
+// FailNow implements require.TestingT.
+func (f *faults) FailNow() {}
+
+// inspect looks at the group on its loop.
+func (c *churn) inspect(look func(require.TestingT, *consumer)) {
+	var found faults
+	c.lab.inspect("g", func(s *shard) { look(&found, s.consumerIf("g")) })
+	require.Empty(c.t, found)
 	synctest.Wait()
-	c.lab.inspect("g", func(s *shard) { g = s.consumerIf("g") })
-	synctest.Wait()
-	return g
 }
 
 // settle lets the members be, and looks whether the group comes to rest.
@@ -381,15 +391,6 @@ func (c *churn) settle() {
 		}
 		c.check()
 	}
-	g := c.group()
-	require.Equal(c.t, stateStable, g.state())
-	require.Len(c.t, g.members, len(c.clients))
-	have := make(map[partitionID]bool)
-	for _, m := range c.clients {
-		require.Equal(c.t, g.targets[m.id].count(), m.has.count(), "%s", m.id)
-		require.True(c.t, m.has.equal(g.current(m.id).assigned), "%s", m.id)
-		m.has.each(func(p partitionID) { have[p] = true })
-	}
 	want := 0
 	for topic := range c.lab.machine.Image().Topics() {
 		if slices.ContainsFunc(c.clients, func(m *churner) bool {
@@ -398,5 +399,15 @@ func (c *churn) settle() {
 			want += len(topic.Partitions)
 		}
 	}
-	require.Len(c.t, have, want, "every partition has an owner")
+	c.inspect(func(t require.TestingT, g *consumer) {
+		require.Equal(t, stateStable, g.state())
+		require.Len(t, g.members, len(c.clients))
+		have := make(map[partitionID]bool)
+		for _, m := range c.clients {
+			require.Equal(t, g.targets[m.id].count(), m.has.count(), "%s", m.id)
+			require.True(t, m.has.equal(g.current(m.id).assigned), "%s", m.id)
+			m.has.each(func(p partitionID) { have[p] = true })
+		}
+		require.Len(t, have, want, "every partition has an owner")
+	})
 }

@@ -1,6 +1,7 @@
 package group
 
-// current is what a member has, and how far it is on the way to its target: a currentMember with sets. It never changes.
+// current is what a member has, and how far it is on the way to its target: a currentMember with sets. It never
+// changes.
 type current struct {
 	// epoch is the member epoch: of the target that the member has reached or grows into; below 0 for a static member
 	// that is away.
@@ -45,8 +46,8 @@ type step struct {
 	free func(partitionID) bool
 }
 
-// next is the state after a heartbeat; c itself if that changes nothing. A member gives up what it must before it goes on
-// to the epoch of the target; there it gets what others have given up, now and with later heartbeats.
+// next is the state after a heartbeat; c itself if that changes nothing. A member gives up what it must before it goes
+// on to the epoch of the target; there it gets what others have given up, now and with later heartbeats.
 func (c *current) next(s step) *current {
 	switch c.state {
 	case memberUnrevoked:

@@ -19,8 +19,8 @@ import (
 	"millrace/server/metadata"
 )
 
-// The scripts in testdata/consumer drive groups of the consumer protocol in fake time. There is a topic t of 4 partitions.
-// The group is g unless another is named. Commands:
+// The scripts in testdata/consumer drive groups of the consumer protocol in fake time. There is a topic t of 4
+// partitions. The group is g unless another is named. Commands:
 //
 //	hb MEMBER epoch=N [topics=a,b] [regex=EXPR] [owned=t:0,1;u:2 or owned=none] [timeout=MS] [instance=I] [rack=R]
 //	   [assignor=A] [state=TEXT] [session=MS] [wait=MS] [client=ID] [group=G]
@@ -106,6 +106,32 @@ func (l *lab) growTopic(name string, partitions int) {
 
 func (s *consumerScript) heartbeat(t *testing.T, d *datadriven.TestData) string {
 	member := words(d)[0]
+	req := heartbeatOf(t, d, s.lab.parseOwned)
+	var (
+		done = make(chan string, 1)
+		c    = s.lab.of("any")
+	)
+	s.lab.wg.Go(func() { done <- s.lab.drawAnswer(c.Request(s.lab.ctx, req)) })
+	synctest.Wait()
+	select {
+	case out := <-done:
+		return out
+	default:
+	}
+	s.lab.wg.Go(func() {
+		out := <-done
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.told[member] = append(s.told[member], out)
+	})
+	return "parked\n"
+}
+
+// heartbeatOf is the request of a hb command.
+func heartbeatOf(t *testing.T, d *datadriven.TestData,
+	parseOwned func(testing.TB, string) []kmsg.ConsumerGroupHeartbeatRequestTopic,
+) *kmsg.ConsumerGroupHeartbeatRequest {
+	member := words(d)[0]
 	if member == "nameless" {
 		member = ""
 	}
@@ -116,7 +142,7 @@ func (s *consumerScript) heartbeat(t *testing.T, d *datadriven.TestData) string 
 		owned, timeout = "none", 60_000
 	}
 	req.RebalanceTimeoutMillis = int32(number(t, d, "timeout", timeout))
-	req.Topics = s.lab.parseOwned(t, text(d, "owned", owned))
+	req.Topics = parseOwned(t, text(d, "owned", owned))
 	for _, a := range d.CmdArgs {
 		value := strings.Join(a.Vals, ",")
 		switch a.Key {
@@ -143,24 +169,7 @@ func (s *consumerScript) heartbeat(t *testing.T, d *datadriven.TestData) string 
 			ktag.SetClient(&req.UnknownTags, value, "host")
 		}
 	}
-	var (
-		done = make(chan string, 1)
-		c    = s.lab.of("any")
-	)
-	s.lab.wg.Go(func() { done <- s.lab.drawAnswer(c.Request(s.lab.ctx, req)) })
-	synctest.Wait()
-	select {
-	case out := <-done:
-		return out
-	default:
-	}
-	s.lab.wg.Go(func() {
-		out := <-done
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.told[member] = append(s.told[member], out)
-	})
-	return "parked\n"
+	return req
 }
 
 // parseOwned reads "t:0,1;u:2"; none is an empty list and nothing is no list.

@@ -89,7 +89,7 @@ func (s *seat) allow() {
 		return
 	}
 	timeout := time.Duration(m.rebalanceTimeoutMs) * time.Millisecond
-	s.revocation = s.c.shard.run.After(timeout, func() { s.expel("it did not give up partitions in its rebalance timeout") })
+	s.revocation = s.c.shard.run.After(timeout, func() { s.expel("it did not give up what it had to in time") })
 }
 
 // timeout is the session timeout of the member.

@@ -188,8 +188,8 @@ func requireShared(t *testing.T, workers []*worker, partitions int) {
 	require.Len(t, owners, partitions)
 }
 
-// TestPartitionsMoveAtOnce holds a group of 50 members over 200 partitions to this: what a member had that leaves is with
-// others at once, and what one had that dies is with others as soon as its session is over.
+// TestPartitionsMoveAtOnce holds a group of 50 members over 200 partitions to this: what a member had that leaves is
+// with others at once, and what one had that dies is with others as soon as its session is over.
 func TestPartitionsMoveAtOnce(t *testing.T) {
 	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
 		l.createTopic("wide", 200)

@@ -138,7 +138,8 @@ func (c *consumer) match() {
 	})
 }
 
-// matchTopics lists the topics that a pattern matches; not ok when the context ends. Internal topics are not for groups.
+// matchTopics lists the topics that a pattern matches; not ok when the context ends. Internal topics are not for
+// groups.
 func matchTopics(ctx context.Context, image *metadata.Image, pattern string) (topics []string, ok bool) {
 	re, err := compilePattern(pattern)
 	if err != nil {
