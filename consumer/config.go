@@ -40,8 +40,8 @@ const (
 type Config struct {
 	Group string `json:"-"`
 	ID    string `json:"-"` // drawn when empty
-	// Topics and Pattern are the subscription; there may be none, to subscribe later or to assign by hand. Pattern is an
-	// RE2 expression that matches whole names.
+	// Topics and Pattern are the subscription; there may be none, to subscribe later or to assign by hand, or both. Pattern
+	// is an RE2 expression that matches whole names.
 	Topics  []string `json:"topics,omitempty"`
 	Pattern string   `json:"pattern,omitempty"`
 	Reset   Reset    `json:"reset,omitempty"`
@@ -90,8 +90,6 @@ func (c *Config) check() error {
 
 func checkSubscription(topics []string, pattern string) error {
 	switch {
-	case len(topics) > 0 && pattern != "":
-		return ErrSubscribedOtherwise
 	case len(topics) > MaxTopics:
 		return bad("a member subscribes to at most %d topics, not %d", MaxTopics, len(topics))
 	case len(pattern) > MaxPattern:

@@ -217,7 +217,8 @@ func (m *Member) Subscribe(ctx context.Context, topics []string, pattern string)
 	topics = sorted(topics)
 	return m.update(ctx, func() (func(), error) {
 		oldTopics, oldPattern := m.cfg.Topics, m.cfg.Pattern
-		if m.manual != nil || pattern != "" && len(oldTopics) > 0 || len(topics) > 0 && oldPattern != "" {
+		if m.manual != nil || pattern != "" && oldPattern == "" && oldTopics != nil ||
+			pattern == "" && len(topics) > 0 && oldPattern != "" {
 			return nil, ErrSubscribedOtherwise
 		}
 		m.cfg.Topics, m.cfg.Pattern = topics, pattern
