@@ -68,14 +68,15 @@ type GroupMember struct {
 	State        []byte           // the member's own, which ktag.SetMemberState set
 }
 
-// Owner finds the member that a partition is assigned to; nil if there is none.
-func (g *Group) Owner(at TopicPartition) *GroupMember {
+// Owners are the members that partitions are assigned to.
+func (g *Group) Owners() map[TopicPartition]*GroupMember {
+	out := make(map[TopicPartition]*GroupMember)
 	for i := range g.Members {
-		if _, ok := slices.BinarySearchFunc(g.Members[i].Assignment, at, TopicPartition.Compare); ok {
-			return &g.Members[i]
+		for _, at := range g.Members[i].Assignment {
+			out[at] = &g.Members[i]
 		}
 	}
-	return nil
+	return out
 }
 
 // Groups lists the groups, by id, in the states and of the types named, in Kafka's words; all where none are named. It

@@ -142,8 +142,8 @@ func TestGroupsAreListedAndDescribed(t *testing.T) {
 	require.Equal(t, "worker", m.ClientID)
 	require.Equal(t, []string{"t"}, m.Subscription)
 	require.Equal(t, []client.TopicPartition{at("t", 0), at("t", 1), at("t", 2)}, m.Assignment)
-	require.Equal(t, m.ID, g.Owner(at("t", 1)).ID)
-	require.Nil(t, g.Owner(at("u", 0)))
+	require.Equal(t, m.ID, g.Owners()[at("t", 1)].ID)
+	require.Nil(t, g.Owners()[at("u", 0)])
 
 	g, err = e.client.DescribeGroup(t.Context(), "simple")
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/oapi-codegen/runtime"
@@ -58,6 +59,24 @@ func (e HealthStatus) Valid() bool {
 	}
 }
 
+// Defines values for OffsetResetTo.
+const (
+	Earliest OffsetResetTo = "earliest"
+	Latest   OffsetResetTo = "latest"
+)
+
+// Valid indicates whether the value is a known member of the OffsetResetTo enum.
+func (e OffsetResetTo) Valid() bool {
+	switch e {
+	case Earliest:
+		return true
+	case Latest:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Outcome.
 const (
 	Failed  Outcome = "failed"
@@ -73,6 +92,111 @@ func (e Outcome) Valid() bool {
 	case Partial:
 		return true
 	case Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for LagIsolation.
+const (
+	LagIsolationReadCommitted   LagIsolation = "read_committed"
+	LagIsolationReadUncommitted LagIsolation = "read_uncommitted"
+)
+
+// Valid indicates whether the value is a known member of the LagIsolation enum.
+func (e LagIsolation) Valid() bool {
+	switch e {
+	case LagIsolationReadCommitted:
+		return true
+	case LagIsolationReadUncommitted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListGroupsParamsState.
+const (
+	Assigning           ListGroupsParamsState = "assigning"
+	CompletingRebalance ListGroupsParamsState = "completing_rebalance"
+	Dead                ListGroupsParamsState = "dead"
+	Empty               ListGroupsParamsState = "empty"
+	PreparingRebalance  ListGroupsParamsState = "preparing_rebalance"
+	Reconciling         ListGroupsParamsState = "reconciling"
+	Stable              ListGroupsParamsState = "stable"
+)
+
+// Valid indicates whether the value is a known member of the ListGroupsParamsState enum.
+func (e ListGroupsParamsState) Valid() bool {
+	switch e {
+	case Assigning:
+		return true
+	case CompletingRebalance:
+		return true
+	case Dead:
+		return true
+	case Empty:
+		return true
+	case PreparingRebalance:
+		return true
+	case Reconciling:
+		return true
+	case Stable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListGroupsParamsType.
+const (
+	Classic  ListGroupsParamsType = "classic"
+	Consumer ListGroupsParamsType = "consumer"
+)
+
+// Valid indicates whether the value is a known member of the ListGroupsParamsType enum.
+func (e ListGroupsParamsType) Valid() bool {
+	switch e {
+	case Classic:
+		return true
+	case Consumer:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListGroupsParamsIsolation.
+const (
+	ListGroupsParamsIsolationReadCommitted   ListGroupsParamsIsolation = "read_committed"
+	ListGroupsParamsIsolationReadUncommitted ListGroupsParamsIsolation = "read_uncommitted"
+)
+
+// Valid indicates whether the value is a known member of the ListGroupsParamsIsolation enum.
+func (e ListGroupsParamsIsolation) Valid() bool {
+	switch e {
+	case ListGroupsParamsIsolationReadCommitted:
+		return true
+	case ListGroupsParamsIsolationReadUncommitted:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetGroupLagParamsIsolation.
+const (
+	GetGroupLagParamsIsolationReadCommitted   GetGroupLagParamsIsolation = "read_committed"
+	GetGroupLagParamsIsolationReadUncommitted GetGroupLagParamsIsolation = "read_uncommitted"
+)
+
+// Valid indicates whether the value is a known member of the GetGroupLagParamsIsolation enum.
+func (e GetGroupLagParamsIsolation) Valid() bool {
+	switch e {
+	case GetGroupLagParamsIsolationReadCommitted:
+		return true
+	case GetGroupLagParamsIsolationReadUncommitted:
 		return true
 	default:
 		return false
@@ -240,6 +364,15 @@ type ClusterSummary struct {
 // ConfigValues Topic configs by Kafka's names. Values are strings; `null` is the default.
 type ConfigValues map[string]*string
 
+// DeletedGroupOffsets Example: {"count":1,"deleted":[{"partition":0,"topic":"orders"}]}
+type DeletedGroupOffsets struct {
+	// Count How many were forgotten.
+	Count int32 `json:"count"`
+
+	// Deleted The first 1000 of them.
+	Deleted []PartitionRef `json:"deleted"`
+}
+
 // DrainPlan Example: {"broker":3,"count":1,"dry_run":true,"moves":[{"partition":0,"replicas":[1,2,3],"to":[1,2,4],"topic":"orders"}],"unmovable":{"count":0,"items":[]}}
 type DrainPlan struct {
 	Broker int32 `json:"broker"`
@@ -278,6 +411,178 @@ type ErrorEntry struct {
 // ErrorPage defines model for ErrorPage.
 type ErrorPage struct {
 	Items []ErrorEntry `json:"items"`
+}
+
+// GroupAssignment What a member has of a topic.
+type GroupAssignment struct {
+	Partitions []int32 `json:"partitions"`
+	Topic      string  `json:"topic"`
+}
+
+// GroupDescription Example: {"assignor":"uniform","coordinator":1,"epoch":1,"group":"billing","members":[{"assignment":[{"partitions":[0],"topic":"orders"}],"client_id":"billing-service","epoch":1,"host":"10.0.0.7","instance":null,"member":"worker-1","pattern":null,"subscription":["orders"],"target":[{"partitions":[0],"topic":"orders"}]}],"protocol_type":"consumer","state":"stable","type":"consumer"}
+type GroupDescription struct {
+	// Assignor How the partitions are distributed, such as `uniform`; empty while they are not.
+	Assignor string `json:"assignor"`
+
+	// Coordinator The broker that coordinates it.
+	Coordinator *int32 `json:"coordinator"`
+
+	// Epoch The epoch of a group of type `consumer`.
+	Epoch   *int32        `json:"epoch"`
+	Group   string        `json:"group"`
+	Members []GroupMember `json:"members"`
+
+	// ProtocolType `consumer` for consumers; empty where there were never members.
+	ProtocolType string `json:"protocol_type"`
+
+	// State Such as `stable`, `preparing_rebalance` or, without members, `empty`.
+	State string `json:"state"`
+
+	// Type `classic` or `consumer`: whether the members or the coordinator distribute the partitions.
+	Type string `json:"type"`
+}
+
+// GroupLag Example: {"count":1,"group":"billing","partitions":[{"client_id":"billing-service","committed":2,"end":4,"host":"10.0.0.7","instance":null,"lag":2,"lag_ms":5310,"member":"worker-1","next_timestamp":"2026-01-02T03:04:05.678Z","partition":0,"topic":"orders"}],"state":"stable","total":{"max_lag_ms":5310,"max_records":2,"records":2,"unknown":0}}
+type GroupLag struct {
+	// Count How many partitions there are.
+	Count int32  `json:"count"`
+	Group string `json:"group"`
+
+	// Partitions The first 10,000 of them.
+	Partitions []GroupPartitionLag `json:"partitions"`
+	State      string              `json:"state"`
+	Total      GroupLagSummary     `json:"total"`
+}
+
+// GroupLagSummary defines model for GroupLagSummary.
+type GroupLagSummary struct {
+	// MaxLagMs The age of the oldest record that is next in a partition; 0 when all is read, null if it is not known.
+	MaxLagMs *int64 `json:"max_lag_ms"`
+
+	// MaxRecords The lag of the partition that is furthest behind.
+	MaxRecords int64 `json:"max_records"`
+
+	// Records The lag of all partitions together.
+	Records int64 `json:"records"`
+
+	// Unknown The partitions whose lag cannot be told: without an offset, without a leader, or no more.
+	Unknown int32 `json:"unknown"`
+}
+
+// GroupLagTotal How far a group is behind; there with `lag` only.
+type GroupLagTotal struct {
+	// MaxRecords The lag of the one that is furthest behind.
+	MaxRecords int64 `json:"max_records"`
+
+	// Partitions How many it has offsets of.
+	Partitions int32 `json:"partitions"`
+
+	// Records The lag of all together.
+	Records int64 `json:"records"`
+
+	// Unknown The partitions whose lag cannot be told, because they have no leader or are no more.
+	Unknown int32 `json:"unknown"`
+}
+
+// GroupMember defines model for GroupMember.
+type GroupMember struct {
+	// Assignment What it reads.
+	Assignment []GroupAssignment `json:"assignment"`
+	ClientId   string            `json:"client_id"`
+
+	// Epoch The member's epoch in a group of type `consumer`.
+	Epoch *int32 `json:"epoch"`
+	Host  string `json:"host"`
+
+	// Instance The name of a static member.
+	Instance *string `json:"instance"`
+
+	// Member The member's id.
+	Member string `json:"member"`
+
+	// Pattern A regular expression of further topics that it wants.
+	Pattern *string `json:"pattern"`
+
+	// Subscription The topics it wants.
+	Subscription []string `json:"subscription"`
+
+	// Target What it is to read, in a group of type `consumer`.
+	Target []GroupAssignment `json:"target"`
+}
+
+// GroupOffset defines model for GroupOffset.
+type GroupOffset struct {
+	// LeaderEpoch That of the record before, where it was committed too.
+	LeaderEpoch *int32 `json:"leader_epoch"`
+
+	// Metadata What was committed beside it.
+	Metadata string `json:"metadata"`
+
+	// Offset The next offset to read.
+	Offset    int64  `json:"offset"`
+	Partition int32  `json:"partition"`
+	Topic     string `json:"topic"`
+}
+
+// GroupOffsets Example: {"group":"billing","partitions":[{"leader_epoch":null,"metadata":"","offset":2,"partition":0,"topic":"orders"}]}
+type GroupOffsets struct {
+	Group      string        `json:"group"`
+	Partitions []GroupOffset `json:"partitions"`
+}
+
+// GroupPage Example: {"items":[{"group":"billing","lag":{"max_records":2,"partitions":1,"records":2,"unknown":0},"protocol_type":"consumer","state":"stable","type":"consumer"}]}
+type GroupPage struct {
+	Items []GroupSummary `json:"items"`
+
+	// NextCursor Where the next page begins; absent on the last one.
+	NextCursor *string `json:"next_cursor,omitempty"`
+}
+
+// GroupPartitionLag defines model for GroupPartitionLag.
+type GroupPartitionLag struct {
+	ClientId *string `json:"client_id"`
+
+	// Committed The next offset to read; null if the group has none.
+	Committed *int64 `json:"committed"`
+
+	// Detail Why the end is not known.
+	Detail *string `json:"detail,omitempty"`
+
+	// End The offset that comes next in the log; null if that is not known.
+	End      *int64  `json:"end"`
+	Host     *string `json:"host"`
+	Instance *string `json:"instance"`
+
+	// Lag How many offsets are between them.
+	Lag *int64 `json:"lag"`
+
+	// LagMs The age of the next record to read, in milliseconds; 0 when there is none, null if it is not known.
+	LagMs *int64 `json:"lag_ms"`
+
+	// Member Who reads the partition; null if nobody does.
+	Member *string `json:"member"`
+
+	// NextTimestamp The timestamp of that record.
+	NextTimestamp *time.Time `json:"next_timestamp"`
+	Partition     int32      `json:"partition"`
+	Topic         string     `json:"topic"`
+}
+
+// GroupSummary defines model for GroupSummary.
+type GroupSummary struct {
+	Group string `json:"group"`
+
+	// Lag How far a group is behind; there with `lag` only.
+	Lag *GroupLagTotal `json:"lag,omitempty"`
+
+	// ProtocolType `consumer` for consumers; empty where there were never members.
+	ProtocolType string `json:"protocol_type"`
+
+	// State Such as `stable`, `preparing_rebalance` or, without members, `empty`.
+	State string `json:"state"`
+
+	// Type `classic` or `consumer`: whether the members or the coordinator distribute the partitions.
+	Type string `json:"type"`
 }
 
 // HealthStatus defines model for HealthStatus.
@@ -342,6 +647,33 @@ type NewTopic struct {
 	Partitions        *int32 `json:"partitions,omitempty"`
 	ReplicationFactor *int32 `json:"replication_factor,omitempty"`
 }
+
+// OffsetReset Just one of `to`, `timestamp`, `offset` and `shift`.
+type OffsetReset struct {
+	// DryRun Whether nothing is changed.
+	DryRun *bool `json:"dry_run,omitempty"`
+
+	// Offset This offset.
+	Offset *int64 `json:"offset,omitempty"`
+
+	// Partitions These partitions.
+	Partitions []PartitionRef `json:"partitions,omitempty"`
+
+	// Shift So many offsets further, or back if it is negative, than the group is.
+	Shift *int64 `json:"shift,omitempty"`
+
+	// Timestamp The first record that is not older: RFC 3339, or milliseconds since 1970. Where there is none, the end.
+	Timestamp *string `json:"timestamp,omitempty"`
+
+	// To The first offset, or the one that comes next after the last committed transaction.
+	To *OffsetResetTo `json:"to,omitempty"`
+
+	// Topics All partitions of these topics.
+	Topics []string `json:"topics,omitempty"`
+}
+
+// OffsetResetTo The first offset, or the one that comes next after the last committed transaction.
+type OffsetResetTo string
 
 // Outcome `failed`: nothing was done. `partial`: a part was done and a part was not, and the answer says which. `unknown`:
 // the request may or may not have taken effect.
@@ -579,6 +911,34 @@ type ReplicaLag struct {
 	Lag *int64 `json:"lag"`
 }
 
+// ResetOffset defines model for ResetOffset.
+type ResetOffset struct {
+	// Clamped Whether what was asked for is outside the log.
+	Clamped bool `json:"clamped"`
+
+	// From Where the group was; null if it had no offset.
+	From      *int64 `json:"from"`
+	Partition int32  `json:"partition"`
+
+	// To Where it is
+	To    int64  `json:"to"`
+	Topic string `json:"topic"`
+}
+
+// ResetOffsets Example: {"count":1,"dry_run":false,"group":"reports","members":0,"partitions":[{"clamped":false,"from":4,"partition":0,"to":0,"topic":"orders"}]}
+type ResetOffsets struct {
+	// Count How many partitions were or would be reset.
+	Count  int32  `json:"count"`
+	DryRun bool   `json:"dry_run"`
+	Group  string `json:"group"`
+
+	// Members How many members the group has; a reset is refused while there are any.
+	Members int32 `json:"members"`
+
+	// Partitions The first 10,000 of them, by topic and partition.
+	Partitions []ResetOffset `json:"partitions"`
+}
+
 // StartedReassignments Example: {"items":[{"partition":0,"replicas":[1,2,4],"topic":"orders"}]}
 type StartedReassignments struct {
 	Items []ReplicaAssignment `json:"items"`
@@ -677,6 +1037,15 @@ type BrokerId = int32
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// Group defines model for Group.
+type Group = string
+
+// IdleGroup defines model for IdleGroup.
+type IdleGroup = string
+
+// LagIsolation defines model for LagIsolation.
+type LagIsolation string
+
 // Limit defines model for Limit.
 type Limit = int32
 
@@ -709,6 +1078,47 @@ type ListErrorsParams struct {
 	// Name Only the error with this name.
 	Name *string `form:"name,omitempty" json:"name,omitempty"`
 }
+
+// ListGroupsParams defines parameters for ListGroups.
+type ListGroupsParams struct {
+	// Limit How many items a page holds at most; 100 by default.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// State Only groups in this state.
+	State *ListGroupsParamsState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Type Only groups of this protocol.
+	Type *ListGroupsParamsType `form:"type,omitempty" json:"type,omitempty"`
+
+	// Lag Whether the groups' lag is told.
+	Lag *bool `form:"lag,omitempty" json:"lag,omitempty"`
+
+	// Isolation Whether a partition ends, as its readers see it, before the records of open transactions, which is the default, or
+	// behind them.
+	Isolation *ListGroupsParamsIsolation `form:"isolation,omitempty" json:"isolation,omitempty"`
+}
+
+// ListGroupsParamsState defines parameters for ListGroups.
+type ListGroupsParamsState string
+
+// ListGroupsParamsType defines parameters for ListGroups.
+type ListGroupsParamsType string
+
+// ListGroupsParamsIsolation defines parameters for ListGroups.
+type ListGroupsParamsIsolation string
+
+// GetGroupLagParams defines parameters for GetGroupLag.
+type GetGroupLagParams struct {
+	// Isolation Whether a partition ends, as its readers see it, before the records of open transactions, which is the default, or
+	// behind them.
+	Isolation *GetGroupLagParamsIsolation `form:"isolation,omitempty" json:"isolation,omitempty"`
+}
+
+// GetGroupLagParamsIsolation defines parameters for GetGroupLag.
+type GetGroupLagParamsIsolation string
 
 // ListTopicsParams defines parameters for ListTopics.
 type ListTopicsParams struct {
@@ -748,6 +1158,9 @@ type AddMemberJSONRequestBody = NewClusterMember
 
 // StartReassignmentsJSONRequestBody defines body for StartReassignments for application/json ContentType.
 type StartReassignmentsJSONRequestBody = ReassignmentRequest
+
+// ResetGroupOffsetsJSONRequestBody defines body for ResetGroupOffsets for application/json ContentType.
+type ResetGroupOffsetsJSONRequestBody = OffsetReset
 
 // CreateTopicJSONRequestBody defines body for CreateTopic for application/json ContentType.
 type CreateTopicJSONRequestBody = NewTopic
@@ -814,6 +1227,27 @@ type ServerInterface interface {
 	// ListErrors List every error the server can tell
 	// (GET /v1/errors)
 	ListErrors(w http.ResponseWriter, r *http.Request, params ListErrorsParams)
+	// ListGroups List consumer groups
+	// (GET /v1/groups)
+	ListGroups(w http.ResponseWriter, r *http.Request, params ListGroupsParams)
+	// DeleteGroup Delete a consumer group
+	// (DELETE /v1/groups/{group})
+	DeleteGroup(w http.ResponseWriter, r *http.Request, group IdleGroup)
+	// GetGroup Describe a consumer group
+	// (GET /v1/groups/{group})
+	GetGroup(w http.ResponseWriter, r *http.Request, group Group)
+	// GetGroupLag Tell how far a group is behind
+	// (GET /v1/groups/{group}/lag)
+	GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams)
+	// GetGroupOffsets List a group's offsets
+	// (GET /v1/groups/{group}/offsets)
+	GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group)
+	// DeleteGroupOffsets Delete a group's offsets of one topic
+	// (DELETE /v1/groups/{group}/offsets/{topic})
+	DeleteGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup, topic Topic)
+	// ResetGroupOffsets Set where a group reads on
+	// (POST /v1/groups/{group}/offsets:reset)
+	ResetGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup)
 	// ListTopics List topics
 	// (GET /v1/topics)
 	ListTopics(w http.ResponseWriter, r *http.Request, params ListTopicsParams)
@@ -943,6 +1377,48 @@ func (_ Unimplemented) RemoveThrottle(w http.ResponseWriter, r *http.Request) {
 // ListErrors List every error the server can tell
 // (GET /v1/errors)
 func (_ Unimplemented) ListErrors(w http.ResponseWriter, r *http.Request, params ListErrorsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListGroups List consumer groups
+// (GET /v1/groups)
+func (_ Unimplemented) ListGroups(w http.ResponseWriter, r *http.Request, params ListGroupsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// DeleteGroup Delete a consumer group
+// (DELETE /v1/groups/{group})
+func (_ Unimplemented) DeleteGroup(w http.ResponseWriter, r *http.Request, group IdleGroup) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetGroup Describe a consumer group
+// (GET /v1/groups/{group})
+func (_ Unimplemented) GetGroup(w http.ResponseWriter, r *http.Request, group Group) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetGroupLag Tell how far a group is behind
+// (GET /v1/groups/{group}/lag)
+func (_ Unimplemented) GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetGroupOffsets List a group's offsets
+// (GET /v1/groups/{group}/offsets)
+func (_ Unimplemented) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// DeleteGroupOffsets Delete a group's offsets of one topic
+// (DELETE /v1/groups/{group}/offsets/{topic})
+func (_ Unimplemented) DeleteGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup, topic Topic) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ResetGroupOffsets Set where a group reads on
+// (POST /v1/groups/{group}/offsets:reset)
+func (_ Unimplemented) ResetGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1381,6 +1857,285 @@ func (siw *ServerInterfaceWrapper) ListErrors(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// ListGroups operation middleware
+func (siw *ServerInterfaceWrapper) ListGroups(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGroupsParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "lag" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lag", r.URL.Query(), &params.Lag, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lag"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lag", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "isolation" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "isolation", r.URL.Query(), &params.Isolation, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "isolation"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "isolation", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListGroups(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteGroup operation middleware
+func (siw *ServerInterfaceWrapper) DeleteGroup(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group IdleGroup
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteGroup(w, r, group)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetGroup operation middleware
+func (siw *ServerInterfaceWrapper) GetGroup(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group Group
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetGroup(w, r, group)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetGroupLag operation middleware
+func (siw *ServerInterfaceWrapper) GetGroupLag(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group Group
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetGroupLagParams
+
+	// ------------- Optional query parameter "isolation" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "isolation", r.URL.Query(), &params.Isolation, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "isolation"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "isolation", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetGroupLag(w, r, group, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetGroupOffsets operation middleware
+func (siw *ServerInterfaceWrapper) GetGroupOffsets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group Group
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetGroupOffsets(w, r, group)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteGroupOffsets operation middleware
+func (siw *ServerInterfaceWrapper) DeleteGroupOffsets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group IdleGroup
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic" -------------
+	var topic Topic
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic", chi.URLParam(r, "topic"), &topic, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteGroupOffsets(w, r, group, topic)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResetGroupOffsets operation middleware
+func (siw *ServerInterfaceWrapper) ResetGroupOffsets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "group" -------------
+	var group IdleGroup
+
+	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "group", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResetGroupOffsets(w, r, group)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListTopics operation middleware
 func (siw *ServerInterfaceWrapper) ListTopics(w http.ResponseWriter, r *http.Request) {
 
@@ -1723,6 +2478,27 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/topics/{topic}/records/delete", wrapper.DeleteRecords)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/groups/{group}/offsets", wrapper.GetGroupOffsets)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/groups", wrapper.ListGroups)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/groups/{group}", wrapper.DeleteGroup)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/groups/{group}", wrapper.GetGroup)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/groups/{group}/lag", wrapper.GetGroupLag)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/groups/{group}/offsets/{topic}", wrapper.DeleteGroupOffsets)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/groups/{group}/offsets:reset", wrapper.ResetGroupOffsets)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/errors", wrapper.ListErrors)
@@ -2981,6 +3757,528 @@ func (response ListErrorsdefaultApplicationProblemPlusJSONResponse) VisitListErr
 	return err
 }
 
+type ListGroupsRequestObject struct {
+	Params ListGroupsParams
+}
+
+type ListGroupsResponseObject interface {
+	VisitListGroupsResponse(w http.ResponseWriter) error
+}
+
+type ListGroups200JSONResponse GroupPage
+
+func (response ListGroups200JSONResponse) VisitListGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListGroups400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListGroups400ApplicationProblemPlusJSONResponse) VisitListGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListGroupsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListGroupsdefaultApplicationProblemPlusJSONResponse) VisitListGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupRequestObject struct {
+	Group IdleGroup `json:"group"`
+}
+
+type DeleteGroupResponseObject interface {
+	VisitDeleteGroupResponse(w http.ResponseWriter) error
+}
+
+type DeleteGroup204Response struct {
+}
+
+func (response DeleteGroup204Response) VisitDeleteGroupResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type DeleteGroup400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteGroup400ApplicationProblemPlusJSONResponse) VisitDeleteGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroup404ApplicationProblemPlusJSONResponse Problem
+
+func (response DeleteGroup404ApplicationProblemPlusJSONResponse) VisitDeleteGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroup409ApplicationProblemPlusJSONResponse Problem
+
+func (response DeleteGroup409ApplicationProblemPlusJSONResponse) VisitDeleteGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteGroupdefaultApplicationProblemPlusJSONResponse) VisitDeleteGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupRequestObject struct {
+	Group Group `json:"group"`
+}
+
+type GetGroupResponseObject interface {
+	VisitGetGroupResponse(w http.ResponseWriter) error
+}
+
+type GetGroup200JSONResponse GroupDescription
+
+func (response GetGroup200JSONResponse) VisitGetGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroup400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response GetGroup400ApplicationProblemPlusJSONResponse) VisitGetGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroup404ApplicationProblemPlusJSONResponse Problem
+
+func (response GetGroup404ApplicationProblemPlusJSONResponse) VisitGetGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGroupdefaultApplicationProblemPlusJSONResponse) VisitGetGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupLagRequestObject struct {
+	Group  Group `json:"group"`
+	Params GetGroupLagParams
+}
+
+type GetGroupLagResponseObject interface {
+	VisitGetGroupLagResponse(w http.ResponseWriter) error
+}
+
+type GetGroupLag200JSONResponse GroupLag
+
+func (response GetGroupLag200JSONResponse) VisitGetGroupLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupLag400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response GetGroupLag400ApplicationProblemPlusJSONResponse) VisitGetGroupLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupLag404ApplicationProblemPlusJSONResponse Problem
+
+func (response GetGroupLag404ApplicationProblemPlusJSONResponse) VisitGetGroupLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupLagdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGroupLagdefaultApplicationProblemPlusJSONResponse) VisitGetGroupLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupOffsetsRequestObject struct {
+	Group Group `json:"group"`
+}
+
+type GetGroupOffsetsResponseObject interface {
+	VisitGetGroupOffsetsResponse(w http.ResponseWriter) error
+}
+
+type GetGroupOffsets200JSONResponse GroupOffsets
+
+func (response GetGroupOffsets200JSONResponse) VisitGetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupOffsets400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response GetGroupOffsets400ApplicationProblemPlusJSONResponse) VisitGetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupOffsets404ApplicationProblemPlusJSONResponse Problem
+
+func (response GetGroupOffsets404ApplicationProblemPlusJSONResponse) VisitGetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetGroupOffsetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGroupOffsetsdefaultApplicationProblemPlusJSONResponse) VisitGetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupOffsetsRequestObject struct {
+	Group IdleGroup `json:"group"`
+	Topic Topic     `json:"topic"`
+}
+
+type DeleteGroupOffsetsResponseObject interface {
+	VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error
+}
+
+type DeleteGroupOffsets200JSONResponse DeletedGroupOffsets
+
+func (response DeleteGroupOffsets200JSONResponse) VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupOffsets400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response DeleteGroupOffsets400ApplicationProblemPlusJSONResponse) VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupOffsets404ApplicationProblemPlusJSONResponse Problem
+
+func (response DeleteGroupOffsets404ApplicationProblemPlusJSONResponse) VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupOffsets409ApplicationProblemPlusJSONResponse Problem
+
+func (response DeleteGroupOffsets409ApplicationProblemPlusJSONResponse) VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteGroupOffsetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteGroupOffsetsdefaultApplicationProblemPlusJSONResponse) VisitDeleteGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsetsRequestObject struct {
+	Group IdleGroup `json:"group"`
+	Body  *ResetGroupOffsetsJSONRequestBody
+}
+
+type ResetGroupOffsetsResponseObject interface {
+	VisitResetGroupOffsetsResponse(w http.ResponseWriter) error
+}
+
+type ResetGroupOffsets200JSONResponse ResetOffsets
+
+func (response ResetGroupOffsets200JSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsets400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ResetGroupOffsets400ApplicationProblemPlusJSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsets404ApplicationProblemPlusJSONResponse Problem
+
+func (response ResetGroupOffsets404ApplicationProblemPlusJSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsets409ApplicationProblemPlusJSONResponse Problem
+
+func (response ResetGroupOffsets409ApplicationProblemPlusJSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsets422ApplicationProblemPlusJSONResponse Problem
+
+func (response ResetGroupOffsets422ApplicationProblemPlusJSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetGroupOffsetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResetGroupOffsetsdefaultApplicationProblemPlusJSONResponse) VisitResetGroupOffsetsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListTopicsRequestObject struct {
 	Params ListTopicsParams
 }
@@ -3443,6 +4741,27 @@ type StrictServerInterface interface {
 	// ListErrors List every error the server can tell
 	// (GET /v1/errors)
 	ListErrors(ctx context.Context, request ListErrorsRequestObject) (ListErrorsResponseObject, error)
+	// ListGroups List consumer groups
+	// (GET /v1/groups)
+	ListGroups(ctx context.Context, request ListGroupsRequestObject) (ListGroupsResponseObject, error)
+	// DeleteGroup Delete a consumer group
+	// (DELETE /v1/groups/{group})
+	DeleteGroup(ctx context.Context, request DeleteGroupRequestObject) (DeleteGroupResponseObject, error)
+	// GetGroup Describe a consumer group
+	// (GET /v1/groups/{group})
+	GetGroup(ctx context.Context, request GetGroupRequestObject) (GetGroupResponseObject, error)
+	// GetGroupLag Tell how far a group is behind
+	// (GET /v1/groups/{group}/lag)
+	GetGroupLag(ctx context.Context, request GetGroupLagRequestObject) (GetGroupLagResponseObject, error)
+	// GetGroupOffsets List a group's offsets
+	// (GET /v1/groups/{group}/offsets)
+	GetGroupOffsets(ctx context.Context, request GetGroupOffsetsRequestObject) (GetGroupOffsetsResponseObject, error)
+	// DeleteGroupOffsets Delete a group's offsets of one topic
+	// (DELETE /v1/groups/{group}/offsets/{topic})
+	DeleteGroupOffsets(ctx context.Context, request DeleteGroupOffsetsRequestObject) (DeleteGroupOffsetsResponseObject, error)
+	// ResetGroupOffsets Set where a group reads on
+	// (POST /v1/groups/{group}/offsets:reset)
+	ResetGroupOffsets(ctx context.Context, request ResetGroupOffsetsRequestObject) (ResetGroupOffsetsResponseObject, error)
 	// ListTopics List topics
 	// (GET /v1/topics)
 	ListTopics(ctx context.Context, request ListTopicsRequestObject) (ListTopicsResponseObject, error)
@@ -3981,6 +5300,197 @@ func (sh *strictHandler) ListErrors(w http.ResponseWriter, r *http.Request, para
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListErrorsResponseObject); ok {
 		if err := validResponse.VisitListErrorsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListGroups operation middleware
+func (sh *strictHandler) ListGroups(w http.ResponseWriter, r *http.Request, params ListGroupsParams) {
+	var request ListGroupsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListGroups(ctx, request.(ListGroupsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListGroups")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListGroupsResponseObject); ok {
+		if err := validResponse.VisitListGroupsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteGroup operation middleware
+func (sh *strictHandler) DeleteGroup(w http.ResponseWriter, r *http.Request, group IdleGroup) {
+	var request DeleteGroupRequestObject
+
+	request.Group = group
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteGroup(ctx, request.(DeleteGroupRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteGroup")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteGroupResponseObject); ok {
+		if err := validResponse.VisitDeleteGroupResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetGroup operation middleware
+func (sh *strictHandler) GetGroup(w http.ResponseWriter, r *http.Request, group Group) {
+	var request GetGroupRequestObject
+
+	request.Group = group
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGroup(ctx, request.(GetGroupRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGroup")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetGroupResponseObject); ok {
+		if err := validResponse.VisitGetGroupResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetGroupLag operation middleware
+func (sh *strictHandler) GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams) {
+	var request GetGroupLagRequestObject
+
+	request.Group = group
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGroupLag(ctx, request.(GetGroupLagRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGroupLag")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetGroupLagResponseObject); ok {
+		if err := validResponse.VisitGetGroupLagResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetGroupOffsets operation middleware
+func (sh *strictHandler) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group) {
+	var request GetGroupOffsetsRequestObject
+
+	request.Group = group
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGroupOffsets(ctx, request.(GetGroupOffsetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGroupOffsets")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetGroupOffsetsResponseObject); ok {
+		if err := validResponse.VisitGetGroupOffsetsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteGroupOffsets operation middleware
+func (sh *strictHandler) DeleteGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup, topic Topic) {
+	var request DeleteGroupOffsetsRequestObject
+
+	request.Group = group
+	request.Topic = topic
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteGroupOffsets(ctx, request.(DeleteGroupOffsetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteGroupOffsets")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteGroupOffsetsResponseObject); ok {
+		if err := validResponse.VisitDeleteGroupOffsetsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResetGroupOffsets operation middleware
+func (sh *strictHandler) ResetGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup) {
+	var request ResetGroupOffsetsRequestObject
+
+	request.Group = group
+
+	var body ResetGroupOffsetsJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResetGroupOffsets(ctx, request.(ResetGroupOffsetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResetGroupOffsets")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResetGroupOffsetsResponseObject); ok {
+		if err := validResponse.VisitResetGroupOffsetsResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

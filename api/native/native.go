@@ -89,7 +89,7 @@ func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error
 	if errors.As(err, &format) {
 		name, want, value := format.ParamName, "something else", r.URL.Query().Get(format.ParamName)
 		switch name {
-		case "internal", "validate_only":
+		case "internal", "validate_only", "lag":
 			want = "true or false"
 		case "limit":
 			want = "a whole number from 1 to " + strconv.Itoa(maxLimit)

@@ -279,6 +279,144 @@ type KafkaConfigList struct {
 // KafkaConfigListKind defines model for KafkaConfigList.Kind.
 type KafkaConfigListKind string
 
+// KafkaConsumer Example: {"assignments":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers/worker-1/assignments"},"client_id":"billing-service","cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","consumer_group_id":"billing","consumer_id":"worker-1","instance_id":null,"kind":"KafkaConsumer","metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/consumer-group=billing/consumer=worker-1","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers/worker-1"}}
+type KafkaConsumer struct {
+	Assignments     Relationship `json:"assignments"`
+	ClientId        string       `json:"client_id"`
+	ClusterId       string       `json:"cluster_id"`
+	ConsumerGroupId string       `json:"consumer_group_id"`
+	ConsumerId      string       `json:"consumer_id"`
+	InstanceId      *string      `json:"instance_id"`
+
+	// Kind Example: KafkaConsumer
+	Kind     string           `json:"kind"`
+	Metadata ResourceMetadata `json:"metadata"`
+}
+
+// KafkaConsumerAssignment Example: {"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","consumer_group_id":"billing","consumer_id":"worker-1","kind":"KafkaConsumerAssignment","lag":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/lags/orders/partitions/0"},"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/consumer-group=billing/consumer=worker-1/assignment=orders/partition=0","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers/worker-1/assignments/orders/partitions/0"},"partition":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0"},"partition_id":0,"topic_name":"orders"}
+type KafkaConsumerAssignment struct {
+	ClusterId       string `json:"cluster_id"`
+	ConsumerGroupId string `json:"consumer_group_id"`
+	ConsumerId      string `json:"consumer_id"`
+
+	// Kind Example: KafkaConsumerAssignment
+	Kind        string           `json:"kind"`
+	Lag         Relationship     `json:"lag"`
+	Metadata    ResourceMetadata `json:"metadata"`
+	Partition   Relationship     `json:"partition"`
+	PartitionId int32            `json:"partition_id"`
+	TopicName   string           `json:"topic_name"`
+}
+
+// KafkaConsumerAssignmentList Example: {"data":[],"kind":"KafkaConsumerAssignmentList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers/worker-1/assignments"}}
+type KafkaConsumerAssignmentList struct {
+	Data []KafkaConsumerAssignment `json:"data"`
+
+	// Kind Example: KafkaConsumerAssignmentList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
+// KafkaConsumerGroup Example: {"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","consumer_group_id":"billing","consumers":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers"},"coordinator":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/brokers/1"},"is_mixed_consumer_group":false,"is_simple":false,"kind":"KafkaConsumerGroup","lag_summary":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/lag-summary"},"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/consumer-group=billing","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing"},"partition_assignor":"uniform","state":"STABLE","type":"CONSUMER"}
+type KafkaConsumerGroup struct {
+	ClusterId       string       `json:"cluster_id"`
+	ConsumerGroupId string       `json:"consumer_group_id"`
+	Consumers       Relationship `json:"consumers"`
+	Coordinator     Relationship `json:"coordinator"`
+
+	// IsMixedConsumerGroup Always false.
+	IsMixedConsumerGroup bool `json:"is_mixed_consumer_group"`
+
+	// IsSimple Whether the group only keeps offsets.
+	IsSimple bool `json:"is_simple"`
+
+	// Kind Example: KafkaConsumerGroup
+	Kind       string           `json:"kind"`
+	LagSummary Relationship     `json:"lag_summary"`
+	Metadata   ResourceMetadata `json:"metadata"`
+
+	// PartitionAssignor How the partitions are distributed; empty while they are not.
+	PartitionAssignor string `json:"partition_assignor"`
+
+	// State UNKNOWN, PREPARING_REBALANCE, COMPLETING_REBALANCE, ASSIGNING, RECONCILING, STABLE, DEAD or EMPTY.
+	State string `json:"state"`
+
+	// Type UNKNOWN, CLASSIC or CONSUMER.
+	Type string `json:"type"`
+}
+
+// KafkaConsumerGroupLagSummary Example: {"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","consumer_group_id":"billing","kind":"KafkaConsumerGroupLagSummary","max_lag":2,"max_lag_client_id":"billing-service","max_lag_consumer":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers/worker-1"},"max_lag_consumer_id":"worker-1","max_lag_instance_id":null,"max_lag_partition":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0"},"max_lag_partition_id":0,"max_lag_topic_name":"orders","metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/consumer-group=billing/lag-summary","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/lag-summary"},"total_lag":2}
+type KafkaConsumerGroupLagSummary struct {
+	ClusterId       string `json:"cluster_id"`
+	ConsumerGroupId string `json:"consumer_group_id"`
+
+	// Kind Example: KafkaConsumerGroupLagSummary
+	Kind           string       `json:"kind"`
+	MaxLag         int64        `json:"max_lag"`
+	MaxLagClientId string       `json:"max_lag_client_id"`
+	MaxLagConsumer Relationship `json:"max_lag_consumer"`
+
+	// MaxLagConsumerId Who reads that partition; empty if nobody does.
+	MaxLagConsumerId  string           `json:"max_lag_consumer_id"`
+	MaxLagInstanceId  *string          `json:"max_lag_instance_id"`
+	MaxLagPartition   Relationship     `json:"max_lag_partition"`
+	MaxLagPartitionId int32            `json:"max_lag_partition_id"`
+	MaxLagTopicName   string           `json:"max_lag_topic_name"`
+	Metadata          ResourceMetadata `json:"metadata"`
+	TotalLag          int64            `json:"total_lag"`
+}
+
+// KafkaConsumerGroupList Example: {"data":[],"kind":"KafkaConsumerGroupList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups"}}
+type KafkaConsumerGroupList struct {
+	Data []KafkaConsumerGroup `json:"data"`
+
+	// Kind Example: KafkaConsumerGroupList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
+// KafkaConsumerLag Example: {"client_id":"billing-service","cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","consumer_group_id":"billing","consumer_id":"worker-1","current_offset":2,"instance_id":null,"kind":"KafkaConsumerLag","lag":2,"log_end_offset":4,"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/consumer-group=billing/lag=orders/partition=0","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/lags/orders/partitions/0"},"partition_id":0,"topic_name":"orders"}
+type KafkaConsumerLag struct {
+	ClientId        string `json:"client_id"`
+	ClusterId       string `json:"cluster_id"`
+	ConsumerGroupId string `json:"consumer_group_id"`
+
+	// ConsumerId Who reads the partition; empty if nobody does.
+	ConsumerId string `json:"consumer_id"`
+
+	// CurrentOffset The next offset to read.
+	CurrentOffset int64   `json:"current_offset"`
+	InstanceId    *string `json:"instance_id"`
+
+	// Kind Example: KafkaConsumerLag
+	Kind string `json:"kind"`
+	Lag  int64  `json:"lag"`
+
+	// LogEndOffset The end as readers of committed records see it.
+	LogEndOffset int64            `json:"log_end_offset"`
+	Metadata     ResourceMetadata `json:"metadata"`
+	PartitionId  int32            `json:"partition_id"`
+	TopicName    string           `json:"topic_name"`
+}
+
+// KafkaConsumerLagList Example: {"data":[],"kind":"KafkaConsumerLagList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/lags"}}
+type KafkaConsumerLagList struct {
+	Data []KafkaConsumerLag `json:"data"`
+
+	// Kind Example: KafkaConsumerLagList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
+// KafkaConsumerList Example: {"data":[],"kind":"KafkaConsumerList","metadata":{"next":null,"self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/consumer-groups/billing/consumers"}}
+type KafkaConsumerList struct {
+	Data []KafkaConsumer `json:"data"`
+
+	// Kind Example: KafkaConsumerList
+	Kind     string             `json:"kind"`
+	Metadata CollectionMetadata `json:"metadata"`
+}
+
 // KafkaPartition Example: {"cluster_id":"MkU3OEVBNTcwNTJENDM2Qg","kind":"KafkaPartition","leader":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas/1"},"metadata":{"resource_name":"crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders/partition=0","self":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0"},"partition_id":0,"reassignment":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/reassignment"},"replicas":{"related":"http://127.0.0.1:8082/v3/clusters/MkU3OEVBNTcwNTJENDM2Qg/topics/orders/partitions/0/replicas"},"topic_name":"orders"}
 type KafkaPartition struct {
 	ClusterId string `json:"cluster_id"`
@@ -494,6 +632,12 @@ type BrokerId = int32
 // ClusterId defines model for ClusterId.
 type ClusterId = string
 
+// ConsumerGroupId defines model for ConsumerGroupId.
+type ConsumerGroupId = string
+
+// ConsumerId defines model for ConsumerId.
+type ConsumerId = string
+
 // IncludeAuthorizedOperations defines model for IncludeAuthorizedOperations.
 type IncludeAuthorizedOperations = bool
 
@@ -586,6 +730,33 @@ type ServerInterface interface {
 	// ListKafkaBrokerReplicas List the replicas on a broker
 	// (GET /v3/clusters/{cluster_id}/brokers/{broker_id}/partition-replicas)
 	ListKafkaBrokerReplicas(w http.ResponseWriter, r *http.Request, clusterId ClusterId, brokerId BrokerId)
+	// ListKafkaConsumerGroups List the consumer groups
+	// (GET /v3/clusters/{cluster_id}/consumer-groups)
+	ListKafkaConsumerGroups(w http.ResponseWriter, r *http.Request, clusterId ClusterId)
+	// GetKafkaConsumerGroup Get a consumer group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id})
+	GetKafkaConsumerGroup(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId)
+	// ListKafkaConsumers List the consumers of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers)
+	ListKafkaConsumers(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId)
+	// GetKafkaConsumer Get a consumer of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id})
+	GetKafkaConsumer(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId)
+	// ListKafkaConsumerAssignments List what a consumer reads
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments)
+	ListKafkaConsumerAssignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId)
+	// GetKafkaConsumerAssignment Get a partition that a consumer reads
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments/{topic_name}/partitions/{partition_id})
+	GetKafkaConsumerAssignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId, topicName TopicName, partitionId PartitionId)
+	// GetKafkaConsumerGroupLagSummary Get the lag of a group in short
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lag-summary)
+	GetKafkaConsumerGroupLagSummary(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId)
+	// ListKafkaConsumerLags List the lags of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags)
+	ListKafkaConsumerLags(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId)
+	// GetKafkaConsumerLag Get the lag of a group in a partition
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags/{topic_name}/partitions/{partition_id})
+	GetKafkaConsumerLag(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, topicName TopicName, partitionId PartitionId)
 	// ListKafkaTopics List the topics
 	// (GET /v3/clusters/{cluster_id}/topics)
 	ListKafkaTopics(w http.ResponseWriter, r *http.Request, clusterId ClusterId, params ListKafkaTopicsParams)
@@ -757,6 +928,60 @@ func (_ Unimplemented) AlterKafkaBrokerConfigs(w http.ResponseWriter, r *http.Re
 // ListKafkaBrokerReplicas List the replicas on a broker
 // (GET /v3/clusters/{cluster_id}/brokers/{broker_id}/partition-replicas)
 func (_ Unimplemented) ListKafkaBrokerReplicas(w http.ResponseWriter, r *http.Request, clusterId ClusterId, brokerId BrokerId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaConsumerGroups List the consumer groups
+// (GET /v3/clusters/{cluster_id}/consumer-groups)
+func (_ Unimplemented) ListKafkaConsumerGroups(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaConsumerGroup Get a consumer group
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id})
+func (_ Unimplemented) GetKafkaConsumerGroup(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaConsumers List the consumers of a group
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers)
+func (_ Unimplemented) ListKafkaConsumers(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaConsumer Get a consumer of a group
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id})
+func (_ Unimplemented) GetKafkaConsumer(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaConsumerAssignments List what a consumer reads
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments)
+func (_ Unimplemented) ListKafkaConsumerAssignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaConsumerAssignment Get a partition that a consumer reads
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments/{topic_name}/partitions/{partition_id})
+func (_ Unimplemented) GetKafkaConsumerAssignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId, topicName TopicName, partitionId PartitionId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaConsumerGroupLagSummary Get the lag of a group in short
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lag-summary)
+func (_ Unimplemented) GetKafkaConsumerGroupLagSummary(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKafkaConsumerLags List the lags of a group
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags)
+func (_ Unimplemented) ListKafkaConsumerLags(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKafkaConsumerLag Get the lag of a group in a partition
+// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags/{topic_name}/partitions/{partition_id})
+func (_ Unimplemented) GetKafkaConsumerLag(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, topicName TopicName, partitionId PartitionId) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1425,6 +1650,375 @@ func (siw *ServerInterfaceWrapper) ListKafkaBrokerReplicas(w http.ResponseWriter
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListKafkaBrokerReplicas(w, r, clusterId, brokerId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaConsumerGroups operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaConsumerGroups(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaConsumerGroups(w, r, clusterId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaConsumerGroup operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaConsumerGroup(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaConsumerGroup(w, r, clusterId, consumerGroupId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaConsumers operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaConsumers(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaConsumers(w, r, clusterId, consumerGroupId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaConsumer operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaConsumer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_id" -------------
+	var consumerId ConsumerId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_id", chi.URLParam(r, "consumer_id"), &consumerId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaConsumer(w, r, clusterId, consumerGroupId, consumerId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaConsumerAssignments operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaConsumerAssignments(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_id" -------------
+	var consumerId ConsumerId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_id", chi.URLParam(r, "consumer_id"), &consumerId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaConsumerAssignments(w, r, clusterId, consumerGroupId, consumerId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaConsumerAssignment operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaConsumerAssignment(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_id" -------------
+	var consumerId ConsumerId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_id", chi.URLParam(r, "consumer_id"), &consumerId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "partition_id" -------------
+	var partitionId PartitionId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "partition_id", chi.URLParam(r, "partition_id"), &partitionId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "partition_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaConsumerAssignment(w, r, clusterId, consumerGroupId, consumerId, topicName, partitionId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaConsumerGroupLagSummary operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaConsumerGroupLagSummary(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaConsumerGroupLagSummary(w, r, clusterId, consumerGroupId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListKafkaConsumerLags operation middleware
+func (siw *ServerInterfaceWrapper) ListKafkaConsumerLags(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKafkaConsumerLags(w, r, clusterId, consumerGroupId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKafkaConsumerLag operation middleware
+func (siw *ServerInterfaceWrapper) GetKafkaConsumerLag(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cluster_id" -------------
+	var clusterId ClusterId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cluster_id", chi.URLParam(r, "cluster_id"), &clusterId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cluster_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "consumer_group_id" -------------
+	var consumerGroupId ConsumerGroupId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "consumer_group_id", chi.URLParam(r, "consumer_group_id"), &consumerGroupId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "consumer_group_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "topic_name" -------------
+	var topicName TopicName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "topic_name", chi.URLParam(r, "topic_name"), &topicName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic_name", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "partition_id" -------------
+	var partitionId PartitionId
+
+	err = runtime.BindStyledParameterWithOptions("simple", "partition_id", chi.URLParam(r, "partition_id"), &partitionId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int32", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "partition_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKafkaConsumerLag(w, r, clusterId, consumerGroupId, topicName, partitionId)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2533,6 +3127,33 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/brokers/{broker_id}/partition-replicas", wrapper.ListKafkaBrokerReplicas)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups", wrapper.ListKafkaConsumerGroups)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}", wrapper.GetKafkaConsumerGroup)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers", wrapper.ListKafkaConsumers)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}", wrapper.GetKafkaConsumer)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments", wrapper.ListKafkaConsumerAssignments)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments/{topic_name}/partitions/{partition_id}", wrapper.GetKafkaConsumerAssignment)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lag-summary", wrapper.GetKafkaConsumerGroupLagSummary)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags", wrapper.ListKafkaConsumerLags)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags/{topic_name}/partitions/{partition_id}", wrapper.GetKafkaConsumerLag)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v3/clusters/{cluster_id}/topics", wrapper.ListKafkaTopics)
 	})
 	r.Group(func(r chi.Router) {
@@ -3487,6 +4108,498 @@ type ListKafkaBrokerReplicasdefaultJSONResponse struct {
 }
 
 func (response ListKafkaBrokerReplicasdefaultJSONResponse) VisitListKafkaBrokerReplicasResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerGroupsRequestObject struct {
+	ClusterId ClusterId `json:"cluster_id"`
+}
+
+type ListKafkaConsumerGroupsResponseObject interface {
+	VisitListKafkaConsumerGroupsResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaConsumerGroups200JSONResponse KafkaConsumerGroupList
+
+func (response ListKafkaConsumerGroups200JSONResponse) VisitListKafkaConsumerGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerGroups404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaConsumerGroups404JSONResponse) VisitListKafkaConsumerGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerGroupsdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaConsumerGroupsdefaultJSONResponse) VisitListKafkaConsumerGroupsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroupRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+}
+
+type GetKafkaConsumerGroupResponseObject interface {
+	VisitGetKafkaConsumerGroupResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaConsumerGroup200JSONResponse KafkaConsumerGroup
+
+func (response GetKafkaConsumerGroup200JSONResponse) VisitGetKafkaConsumerGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroup404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaConsumerGroup404JSONResponse) VisitGetKafkaConsumerGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroupdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaConsumerGroupdefaultJSONResponse) VisitGetKafkaConsumerGroupResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumersRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+}
+
+type ListKafkaConsumersResponseObject interface {
+	VisitListKafkaConsumersResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaConsumers200JSONResponse KafkaConsumerList
+
+func (response ListKafkaConsumers200JSONResponse) VisitListKafkaConsumersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumers404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaConsumers404JSONResponse) VisitListKafkaConsumersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumersdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaConsumersdefaultJSONResponse) VisitListKafkaConsumersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+	ConsumerId      ConsumerId      `json:"consumer_id"`
+}
+
+type GetKafkaConsumerResponseObject interface {
+	VisitGetKafkaConsumerResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaConsumer200JSONResponse KafkaConsumer
+
+func (response GetKafkaConsumer200JSONResponse) VisitGetKafkaConsumerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumer404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaConsumer404JSONResponse) VisitGetKafkaConsumerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaConsumerdefaultJSONResponse) VisitGetKafkaConsumerResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerAssignmentsRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+	ConsumerId      ConsumerId      `json:"consumer_id"`
+}
+
+type ListKafkaConsumerAssignmentsResponseObject interface {
+	VisitListKafkaConsumerAssignmentsResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaConsumerAssignments200JSONResponse KafkaConsumerAssignmentList
+
+func (response ListKafkaConsumerAssignments200JSONResponse) VisitListKafkaConsumerAssignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerAssignments404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaConsumerAssignments404JSONResponse) VisitListKafkaConsumerAssignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerAssignmentsdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaConsumerAssignmentsdefaultJSONResponse) VisitListKafkaConsumerAssignmentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerAssignmentRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+	ConsumerId      ConsumerId      `json:"consumer_id"`
+	TopicName       TopicName       `json:"topic_name"`
+	PartitionId     PartitionId     `json:"partition_id"`
+}
+
+type GetKafkaConsumerAssignmentResponseObject interface {
+	VisitGetKafkaConsumerAssignmentResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaConsumerAssignment200JSONResponse KafkaConsumerAssignment
+
+func (response GetKafkaConsumerAssignment200JSONResponse) VisitGetKafkaConsumerAssignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerAssignment404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaConsumerAssignment404JSONResponse) VisitGetKafkaConsumerAssignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerAssignmentdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaConsumerAssignmentdefaultJSONResponse) VisitGetKafkaConsumerAssignmentResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroupLagSummaryRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+}
+
+type GetKafkaConsumerGroupLagSummaryResponseObject interface {
+	VisitGetKafkaConsumerGroupLagSummaryResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaConsumerGroupLagSummary200JSONResponse KafkaConsumerGroupLagSummary
+
+func (response GetKafkaConsumerGroupLagSummary200JSONResponse) VisitGetKafkaConsumerGroupLagSummaryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroupLagSummary404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaConsumerGroupLagSummary404JSONResponse) VisitGetKafkaConsumerGroupLagSummaryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerGroupLagSummarydefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaConsumerGroupLagSummarydefaultJSONResponse) VisitGetKafkaConsumerGroupLagSummaryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerLagsRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+}
+
+type ListKafkaConsumerLagsResponseObject interface {
+	VisitListKafkaConsumerLagsResponse(w http.ResponseWriter) error
+}
+
+type ListKafkaConsumerLags200JSONResponse KafkaConsumerLagList
+
+func (response ListKafkaConsumerLags200JSONResponse) VisitListKafkaConsumerLagsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerLags404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response ListKafkaConsumerLags404JSONResponse) VisitListKafkaConsumerLagsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListKafkaConsumerLagsdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response ListKafkaConsumerLagsdefaultJSONResponse) VisitListKafkaConsumerLagsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerLagRequestObject struct {
+	ClusterId       ClusterId       `json:"cluster_id"`
+	ConsumerGroupId ConsumerGroupId `json:"consumer_group_id"`
+	TopicName       TopicName       `json:"topic_name"`
+	PartitionId     PartitionId     `json:"partition_id"`
+}
+
+type GetKafkaConsumerLagResponseObject interface {
+	VisitGetKafkaConsumerLagResponse(w http.ResponseWriter) error
+}
+
+type GetKafkaConsumerLag200JSONResponse KafkaConsumerLag
+
+func (response GetKafkaConsumerLag200JSONResponse) VisitGetKafkaConsumerLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerLag404JSONResponse struct{ CompatErrorJSONResponse }
+
+func (response GetKafkaConsumerLag404JSONResponse) VisitGetKafkaConsumerLagResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKafkaConsumerLagdefaultJSONResponse struct {
+	Body       CompatError
+	StatusCode int
+}
+
+func (response GetKafkaConsumerLagdefaultJSONResponse) VisitGetKafkaConsumerLagResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -4995,6 +6108,33 @@ type StrictServerInterface interface {
 	// ListKafkaBrokerReplicas List the replicas on a broker
 	// (GET /v3/clusters/{cluster_id}/brokers/{broker_id}/partition-replicas)
 	ListKafkaBrokerReplicas(ctx context.Context, request ListKafkaBrokerReplicasRequestObject) (ListKafkaBrokerReplicasResponseObject, error)
+	// ListKafkaConsumerGroups List the consumer groups
+	// (GET /v3/clusters/{cluster_id}/consumer-groups)
+	ListKafkaConsumerGroups(ctx context.Context, request ListKafkaConsumerGroupsRequestObject) (ListKafkaConsumerGroupsResponseObject, error)
+	// GetKafkaConsumerGroup Get a consumer group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id})
+	GetKafkaConsumerGroup(ctx context.Context, request GetKafkaConsumerGroupRequestObject) (GetKafkaConsumerGroupResponseObject, error)
+	// ListKafkaConsumers List the consumers of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers)
+	ListKafkaConsumers(ctx context.Context, request ListKafkaConsumersRequestObject) (ListKafkaConsumersResponseObject, error)
+	// GetKafkaConsumer Get a consumer of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id})
+	GetKafkaConsumer(ctx context.Context, request GetKafkaConsumerRequestObject) (GetKafkaConsumerResponseObject, error)
+	// ListKafkaConsumerAssignments List what a consumer reads
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments)
+	ListKafkaConsumerAssignments(ctx context.Context, request ListKafkaConsumerAssignmentsRequestObject) (ListKafkaConsumerAssignmentsResponseObject, error)
+	// GetKafkaConsumerAssignment Get a partition that a consumer reads
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/consumers/{consumer_id}/assignments/{topic_name}/partitions/{partition_id})
+	GetKafkaConsumerAssignment(ctx context.Context, request GetKafkaConsumerAssignmentRequestObject) (GetKafkaConsumerAssignmentResponseObject, error)
+	// GetKafkaConsumerGroupLagSummary Get the lag of a group in short
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lag-summary)
+	GetKafkaConsumerGroupLagSummary(ctx context.Context, request GetKafkaConsumerGroupLagSummaryRequestObject) (GetKafkaConsumerGroupLagSummaryResponseObject, error)
+	// ListKafkaConsumerLags List the lags of a group
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags)
+	ListKafkaConsumerLags(ctx context.Context, request ListKafkaConsumerLagsRequestObject) (ListKafkaConsumerLagsResponseObject, error)
+	// GetKafkaConsumerLag Get the lag of a group in a partition
+	// (GET /v3/clusters/{cluster_id}/consumer-groups/{consumer_group_id}/lags/{topic_name}/partitions/{partition_id})
+	GetKafkaConsumerLag(ctx context.Context, request GetKafkaConsumerLagRequestObject) (GetKafkaConsumerLagResponseObject, error)
 	// ListKafkaTopics List the topics
 	// (GET /v3/clusters/{cluster_id}/topics)
 	ListKafkaTopics(ctx context.Context, request ListKafkaTopicsRequestObject) (ListKafkaTopicsResponseObject, error)
@@ -5540,6 +6680,255 @@ func (sh *strictHandler) ListKafkaBrokerReplicas(w http.ResponseWriter, r *http.
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListKafkaBrokerReplicasResponseObject); ok {
 		if err := validResponse.VisitListKafkaBrokerReplicasResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaConsumerGroups operation middleware
+func (sh *strictHandler) ListKafkaConsumerGroups(w http.ResponseWriter, r *http.Request, clusterId ClusterId) {
+	var request ListKafkaConsumerGroupsRequestObject
+
+	request.ClusterId = clusterId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaConsumerGroups(ctx, request.(ListKafkaConsumerGroupsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaConsumerGroups")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaConsumerGroupsResponseObject); ok {
+		if err := validResponse.VisitListKafkaConsumerGroupsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaConsumerGroup operation middleware
+func (sh *strictHandler) GetKafkaConsumerGroup(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	var request GetKafkaConsumerGroupRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaConsumerGroup(ctx, request.(GetKafkaConsumerGroupRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaConsumerGroup")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaConsumerGroupResponseObject); ok {
+		if err := validResponse.VisitGetKafkaConsumerGroupResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaConsumers operation middleware
+func (sh *strictHandler) ListKafkaConsumers(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	var request ListKafkaConsumersRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaConsumers(ctx, request.(ListKafkaConsumersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaConsumers")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaConsumersResponseObject); ok {
+		if err := validResponse.VisitListKafkaConsumersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaConsumer operation middleware
+func (sh *strictHandler) GetKafkaConsumer(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId) {
+	var request GetKafkaConsumerRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+	request.ConsumerId = consumerId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaConsumer(ctx, request.(GetKafkaConsumerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaConsumer")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaConsumerResponseObject); ok {
+		if err := validResponse.VisitGetKafkaConsumerResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaConsumerAssignments operation middleware
+func (sh *strictHandler) ListKafkaConsumerAssignments(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId) {
+	var request ListKafkaConsumerAssignmentsRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+	request.ConsumerId = consumerId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaConsumerAssignments(ctx, request.(ListKafkaConsumerAssignmentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaConsumerAssignments")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaConsumerAssignmentsResponseObject); ok {
+		if err := validResponse.VisitListKafkaConsumerAssignmentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaConsumerAssignment operation middleware
+func (sh *strictHandler) GetKafkaConsumerAssignment(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, consumerId ConsumerId, topicName TopicName, partitionId PartitionId) {
+	var request GetKafkaConsumerAssignmentRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+	request.ConsumerId = consumerId
+	request.TopicName = topicName
+	request.PartitionId = partitionId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaConsumerAssignment(ctx, request.(GetKafkaConsumerAssignmentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaConsumerAssignment")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaConsumerAssignmentResponseObject); ok {
+		if err := validResponse.VisitGetKafkaConsumerAssignmentResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaConsumerGroupLagSummary operation middleware
+func (sh *strictHandler) GetKafkaConsumerGroupLagSummary(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	var request GetKafkaConsumerGroupLagSummaryRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaConsumerGroupLagSummary(ctx, request.(GetKafkaConsumerGroupLagSummaryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaConsumerGroupLagSummary")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaConsumerGroupLagSummaryResponseObject); ok {
+		if err := validResponse.VisitGetKafkaConsumerGroupLagSummaryResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListKafkaConsumerLags operation middleware
+func (sh *strictHandler) ListKafkaConsumerLags(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId) {
+	var request ListKafkaConsumerLagsRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListKafkaConsumerLags(ctx, request.(ListKafkaConsumerLagsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListKafkaConsumerLags")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListKafkaConsumerLagsResponseObject); ok {
+		if err := validResponse.VisitListKafkaConsumerLagsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetKafkaConsumerLag operation middleware
+func (sh *strictHandler) GetKafkaConsumerLag(w http.ResponseWriter, r *http.Request, clusterId ClusterId, consumerGroupId ConsumerGroupId, topicName TopicName, partitionId PartitionId) {
+	var request GetKafkaConsumerLagRequestObject
+
+	request.ClusterId = clusterId
+	request.ConsumerGroupId = consumerGroupId
+	request.TopicName = topicName
+	request.PartitionId = partitionId
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKafkaConsumerLag(ctx, request.(GetKafkaConsumerLagRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKafkaConsumerLag")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetKafkaConsumerLagResponseObject); ok {
+		if err := validResponse.VisitGetKafkaConsumerLagResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
