@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -86,6 +88,20 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 	"readPartitionRecords header If-None-Match": ask,
 	"readRecords header Last-Event-ID":          comeBack,
 	"readPartitionRecords header Last-Event-ID": comeBack,
+
+	"readGroupRecords Accept text/event-stream":          func(_ *testing.T, _ *rig, q *request) { q.query.Del("wait") },
+	"leaveGroup plain":                                   work,
+	"commitGroupOffsets body application/json delivered": work,
+	"commitGroupOffsets body application/json named":     work,
+	"commitGroupOffsets body application/json without members": func(_ *testing.T, _ *rig, q *request) {
+		q.path["group"] = "nobody"
+	},
+}
+
+// work makes a member of a group, which then leaves or commits. The group has no other: it would have the partition.
+func work(t *testing.T, g *rig, q *request) {
+	q.path["group"] = "workers-" + strconv.Itoa(rand.Int())
+	g.call(t, "GET", "/v1/groups/"+q.path["group"]+"/records?topics=orders&member=worker-1&auto_offset_reset=earliest", nil, nil)
 }
 
 // ask asks for what will not change, and makes the request ask again with the tag of the answer.

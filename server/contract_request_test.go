@@ -120,7 +120,7 @@ func (g *rig) request(t *testing.T, op *operation) *request {
 	t.Helper()
 	q := &request{op: op, method: op.method, path: map[string]string{}, query: url.Values{}, header: http.Header{}}
 	for _, p := range op.params {
-		if p.Required {
+		if p.Required || slices.Contains(needed[op.OperationID], p.Name) {
 			g.set(t, q, p)
 		}
 	}
@@ -147,6 +147,9 @@ var companions = map[string][]string{
 	"Producer-Epoch":  {"Producer-Id", "Producer-Seq"},
 	"Expected-Offset": {"partition"},
 }
+
+// needed are the parameters that are not required and that a request is no good, or slow, without.
+var needed = map[string][]string{"readGroupRecords": {"topics", "session", "wait"}}
 
 // set gives a parameter the value of its example, and others that belong to it theirs.
 func (g *rig) set(t *testing.T, q *request, p *openapi3.Parameter) {

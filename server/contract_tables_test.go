@@ -80,6 +80,21 @@ var particulars = []struct {
 		params: by{"offset": "99", "Accept": "application/vnd.apache.kafka.recordbatch"}},
 	{op: "readPartitionRecords", what: "a negative wait", params: by{"wait": "-1s"}, status: 400},
 
+	{op: "readGroupRecords", what: "a bound on a live stream", status: 400,
+		params: by{"max_records": "1", "Accept": "text/event-stream"}},
+	{op: "readGroupRecords", what: "too short a session", params: by{"session": "1ms"}, status: 400},
+	{op: "readGroupRecords", what: "too long a session", params: by{"session": "31m"}, status: 400},
+	{op: "readGroupRecords", what: "no expression", params: by{"pattern": "a(", "member": "new-2"}, status: 400},
+	{op: "readGroupRecords", what: "nowhere to start", params: by{
+		"group": "starters", "auto_offset_reset": "none", "wait": "5s"}, status: 416},
+	{op: "commitGroupOffsets", what: "no such member", body: `{"member":"nobody"}`, status: http.StatusConflict},
+	{op: "commitGroupOffsets", what: "no such topic", status: 404, params: by{"group": "nobody-2"},
+		body: `{"offsets":[{"topic":"nobody","partition":0,"offset":1}]}`},
+	{op: "commitGroupOffsets", what: "a partition twice", status: 400, body: `{"member":"a","offsets":[` +
+		`{"topic":"orders","partition":0,"offset":1},{"topic":"orders","partition":0,"offset":2}]}`},
+	{op: "commitGroupOffsets", what: "neither member nor offsets", body: `{}`, status: 400},
+	{op: "leaveGroup", what: "no such member", params: by{"member": "nobody"}, status: http.StatusConflict},
+
 	{op: "listErrors", what: "an unknown name", params: by{"name": "NO_SUCH_ERROR"}, status: 404},
 
 	{op: "addMember", what: "no URL", body: `{"id":4,"url":"h4:8082"}`, status: 400},
@@ -156,6 +171,8 @@ var unmet = by{
 	"getRoot 503":        "needs a cluster that does not answer",
 	"produceRecords 504": "needs a cluster that does not answer",
 	"getReadiness 503":   "needs a node that is not ready",
+
+	"readGroupRecords 409": "needs a member that the group went on without",
 
 	"addMember 201":            "needs a cluster of several nodes",
 	"addMember 503":            "needs a quorum without a leader",
