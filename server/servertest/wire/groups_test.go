@@ -54,15 +54,7 @@ func brokers(t *testing.T) map[string]string {
 		c.Broker["group.initial.rebalance.delay.ms"] = "200"
 		c.Broker["group.consumer.assignment.interval.ms"] = "0"
 	}})
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.TimeoutMillis = 10_000
-	in := kmsg.NewCreateTopicsRequestTopic()
-	in.Topic, in.NumPartitions, in.ReplicationFactor = topic, partitions, 1
-	req.Topics = append(req.Topics, in)
-	resp, err := req.RequestWith(t.Context(), node.Requestor())
-	require.NoError(t, err)
-	require.NoError(t, kerr.ErrorForCode(resp.Topics[0].ErrorCode))
-
+	makeTopic(t, node.Requestor())
 	quick := settings()
 	quick["group.consumer.heartbeat.interval.ms"] = "100"
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic),
@@ -72,6 +64,18 @@ func brokers(t *testing.T) map[string]string {
 	return map[string]string{
 		"ours": start(t, impatient{node.Requestor()}).Addr(), "kfake": fake.ListenAddrs()[0],
 	}
+}
+
+// makeTopic makes the topic that the scripts are about.
+func makeTopic(t *testing.T, to kmsg.Requestor) {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = 10_000
+	in := kmsg.NewCreateTopicsRequestTopic()
+	in.Topic, in.NumPartitions, in.ReplicationFactor = topic, partitions, -1
+	req.Topics = append(req.Topics, in)
+	resp, err := req.RequestWith(t.Context(), to)
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(resp.Topics[0].ErrorCode))
 }
 
 // world is what a script runs in.

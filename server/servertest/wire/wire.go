@@ -186,6 +186,7 @@ func (s *Server) answer(c net.Conn, frame []byte) ([]byte, error) {
 		}
 	default:
 		setClient(req, &h, c)
+		freeOfEpochs(req)
 		if resp, err = s.to.Request(s.ctx, req); err == nil {
 			s.redirect(resp)
 		}
@@ -213,6 +214,31 @@ func setClient(req kmsg.Request, h *header, c net.Conn) {
 		ktag.SetClient(&r.UnknownTags, h.client, "/"+host)
 	case *kmsg.ConsumerGroupHeartbeatRequest:
 		ktag.SetClient(&r.UnknownTags, h.client, "/"+host)
+	}
+}
+
+// freeOfEpochs takes out in which leader epochs a client believes the partitions to be: he has no leaders to choose from,
+// and whoever routes for him would try in vain until he knows better.
+func freeOfEpochs(req kmsg.Request) {
+	switch r := req.(type) {
+	case *kmsg.FetchRequest:
+		for i := range r.Topics {
+			for j := range r.Topics[i].Partitions {
+				r.Topics[i].Partitions[j].CurrentLeaderEpoch = -1
+			}
+		}
+	case *kmsg.ListOffsetsRequest:
+		for i := range r.Topics {
+			for j := range r.Topics[i].Partitions {
+				r.Topics[i].Partitions[j].CurrentLeaderEpoch = -1
+			}
+		}
+	case *kmsg.OffsetForLeaderEpochRequest:
+		for i := range r.Topics {
+			for j := range r.Topics[i].Partitions {
+				r.Topics[i].Partitions[j].CurrentLeaderEpoch = -1
+			}
+		}
 	}
 }
 
