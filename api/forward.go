@@ -30,6 +30,9 @@ func (e *Edge) ForwardGroup(w http.ResponseWriter, r *http.Request, group string
 	defer closeStream()
 	out := &forwardedAnswer{ResponseWriter: w, rc: http.NewResponseController(w)}
 	passed := *r
+	if IsHead(r) {
+		passed.Method = http.MethodHead // which the router has made a GET
+	}
 	var body *forwardedBody
 	if r.Body != nil && r.Body != http.NoBody {
 		body = e.forwardedBody(w, r)

@@ -30,6 +30,7 @@ type fetched struct {
 	count   int
 	fault   error
 	outside bool
+	refused bool // fault is of PollRequest.Check
 }
 
 // fetch reads once, without waiting at first and else for as long as wait, and hands out what there is; nil: nothing.
@@ -181,6 +182,10 @@ func findFetched(got []*fetched, req *kmsg.FetchRequest, t *kmsg.FetchResponseTo
 func (m *Member) handOut(records []Record, got []*fetched) (*Polled, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(got) > 0 && got[0].refused && got[0].count == 0 && m.parts[got[0].part.TopicPartition] == got[0].part {
+		m.delivery++ // another partition comes first next time
+		return nil, got[0].fault
+	}
 	out := &Polled{Records: records[:0:0]}
 	whole := true
 	var fault error

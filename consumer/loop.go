@@ -318,7 +318,7 @@ func (l *loop) fenced(e *kerr.Error, fault error) bool {
 	}
 	m.mu.Lock()
 	m.dropLocked()
-	m.claimed, m.assigned = nil, false
+	m.claimed, m.assigned, m.since = nil, false, time.Now()
 	if m.setManualLocked(m.manual); m.cfg.Rejoin {
 		m.epoch = 0
 	} else {

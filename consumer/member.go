@@ -35,6 +35,7 @@ type Member struct {
 	told     int                             // guarded by mu: <= version, what the coordinator knows
 	refused  error                           // guarded by mu: why the coordinator did not take version told
 	assigned bool                            // guarded by mu: an assignment has come
+	since    time.Time                       // guarded by mu: when it began to wait for partitions
 
 	parts    map[client.TopicPartition]*part // guarded by mu: may be read
 	revoking map[client.TopicPartition]*part // guarded by mu: to be given up, and disjoint from parts
@@ -74,7 +75,7 @@ func newMember(parent *Members, c Config) *Member {
 		seeks: make(map[client.TopicPartition]int64), parts: make(map[client.TopicPartition]*part),
 		revoking: make(map[client.TopicPartition]*part), version: 1,
 		// Numbers of deliveries go on when another node takes the member over.
-		delivery: parent.o.Now().UnixMicro(), lease: time.Now().Add(c.Lease),
+		delivery: parent.o.Now().UnixMicro(), lease: time.Now().Add(c.Lease), since: time.Now(),
 	}
 }
 
@@ -221,7 +222,7 @@ func (m *Member) Subscribe(ctx context.Context, topics []string, pattern string)
 			pattern == "" && len(topics) > 0 && oldPattern != "" {
 			return nil, ErrSubscribedOtherwise
 		}
-		m.cfg.Topics, m.cfg.Pattern = topics, pattern
+		m.cfg.Topics, m.cfg.Pattern, m.since = topics, pattern, time.Now()
 		m.cameLocked()
 		return func() { m.cfg.Topics, m.cfg.Pattern = oldTopics, oldPattern }, nil
 	})

@@ -178,6 +178,9 @@ func (m *Members) Find(ctx context.Context, group, id string) (*Member, error) {
 	if k != nil {
 		return k.await(ctx)
 	}
+	if !m.o.Local(group) {
+		return nil, ErrMoved // two nodes that both ran it would fence each other
+	}
 	d, err := m.describe(ctx, group, id)
 	if err != nil {
 		return nil, err

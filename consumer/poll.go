@@ -30,6 +30,12 @@ type PollRequest struct {
 	SaysSeen bool
 	// More asks for more while the client is not done with what was handed out: it will commit that, when it is.
 	More bool
+	// JoinWait is how long, from when the member was subscribed or taken over, the first partitions are waited for, where
+	// that is longer than Wait.
+	JoinWait time.Duration
+	// Check refuses records that the caller cannot take, nil: none. A refused record is not handed out, and nothing behind
+	// it; the error is that of the poll when there is nothing else, or when it is the partition's turn to come first.
+	Check func(*Record) error
 }
 
 // Polled is what a poll hands out.
@@ -62,8 +68,12 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 		return nil, err
 	}
 	defer m.exit()
-	if err := m.take(ctx); err != nil {
+	deadline := time.Now().Add(q.Wait)
+	switch got, err := m.takeUntil(ctx, deadline); {
+	case err != nil:
 		return nil, err
+	case !got:
+		return &Polled{}, nil
 	}
 	defer m.give()
 	if q.MaxRecords <= 0 {
@@ -81,7 +91,41 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 			return nil, err
 		}
 	}
-	return m.poll(ctx, q, time.Now().Add(q.Wait))
+	return m.poll(ctx, q, deadline)
+}
+
+// takeUntil gets the turn unless somebody else has it until a deadline.
+func (m *Member) takeUntil(ctx context.Context, deadline time.Time) (bool, error) {
+	select {
+	case m.turn <- struct{}{}:
+		return true, nil
+	default:
+	}
+	t := time.NewTimer(time.Until(deadline))
+	defer t.Stop()
+	select {
+	case m.turn <- struct{}{}:
+		return true, nil
+	case <-t.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
+// Lost takes note that records which were handed out did not reach the client: from these offsets on they are handed out
+// again, unless the client has come back meanwhile.
+func (m *Member) Lost(from ...Offset) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range from {
+		if p := m.partLocked(o.TopicPartition); p != nil && p.handed && p.position > o.Offset {
+			p.position, p.handed = o.Offset, false
+		}
+	}
+	if len(m.revoking) > 0 {
+		m.wakeLocked()
+	}
 }
 
 func (m *Member) begin(q PollRequest) error {
@@ -106,7 +150,10 @@ func (m *Member) poll(ctx context.Context, q PollRequest, deadline time.Time) (*
 		m.mu.Lock()
 		err, changed := m.goneLocked(), m.changed
 		parts, next := m.readableLocked()
-		number := m.delivery
+		number, joining := m.delivery, time.Time{}
+		if len(m.parts) == 0 {
+			joining = m.since.Add(q.JoinWait)
+		}
 		m.mu.Unlock()
 		if err != nil {
 			return nil, err
@@ -126,7 +173,7 @@ func (m *Member) poll(ctx context.Context, q PollRequest, deadline time.Time) (*
 				next = time.Now().Add(pollPause)
 			}
 		}
-		if left = time.Until(deadline); left <= 0 {
+		if left = max(time.Until(deadline), time.Until(joining)); left <= 0 {
 			return &Polled{Delivery: number}, nil
 		}
 		if len(parts) > 0 && err == nil {

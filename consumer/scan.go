@@ -59,7 +59,7 @@ func (s *scan) take(g *fetched, p *kmsg.FetchResponseTopicPartition) {
 			if err = s.batch(g, b); err == errFull {
 				break
 			} else if err != nil {
-				g.fault = s.damaged(g, err)
+				g.fault = err
 				break
 			}
 		}
@@ -78,6 +78,12 @@ func (s *scan) batch(g *fetched, b record.Batch) error {
 		if rec.Offset < g.next {
 			continue
 		}
+		if s.q.Check != nil {
+			if err := s.q.Check(&Record{Topic: g.part.Topic, Partition: g.part.Partition, Record: rec}); err != nil {
+				g.refused = true
+				return err
+			}
+		}
 		size := payloadSize(&rec)
 		if n := len(s.records); n > 0 && (n == s.q.MaxRecords || s.bytes+size > s.q.MaxBytes) {
 			s.full = true
@@ -89,7 +95,10 @@ func (s *scan) batch(g *fetched, b record.Batch) error {
 		g.next = rec.Offset + 1
 		rec.Headers = nil
 	}
-	return r.Err()
+	if err := r.Err(); err != nil {
+		return s.damaged(g, err)
+	}
+	return nil
 }
 
 // damaged is what is said of a batch that cannot be read.

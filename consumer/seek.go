@@ -38,6 +38,10 @@ func (m *Member) Seek(ctx context.Context, to ...Offset) error {
 // partitions that the member has.
 func (m *Member) SeekTo(ctx context.Context, timestamp int64, of ...client.TopicPartition) error {
 	m.mu.Lock()
+	if err := m.goneLocked(); err != nil {
+		m.mu.Unlock()
+		return err
+	}
 	level := m.cfg.Isolation
 	for _, tp := range of {
 		if m.parts[tp] == nil {
