@@ -217,8 +217,8 @@ func setClient(req kmsg.Request, h *header, c net.Conn) {
 	}
 }
 
-// freeOfEpochs takes out in which leader epochs a client believes the partitions to be: he has no leaders to choose from,
-// and whoever routes for him would try in vain until he knows better.
+// freeOfEpochs takes out in which leader epochs a client believes the partitions to be: it has no leaders to choose
+// from, and whoever routes for it would try in vain until it knows better.
 func freeOfEpochs(req kmsg.Request) {
 	switch r := req.(type) {
 	case *kmsg.FetchRequest:
