@@ -25,7 +25,7 @@ type shard struct {
 	offsets int64 // of all groups
 	// arrivals counts who was given a member id in a classic group, or has joined one, and never took part yet.
 	arrivals int
-	watch   watch // over the topics that consumer groups subscribe to
+	watch    watch // over the topics that consumer groups subscribe to
 
 	began   time.Time // of the load
 	damaged int       // records that did not decode
