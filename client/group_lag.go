@@ -248,7 +248,8 @@ func (l *timeLook) take(w wanted, r *FetchResult) (again wanted, more bool) {
 	return w, w.offset < end
 }
 
-// timeIn is the time of the first record of a batch at or after an offset; of a batch that is cut its header has to tell.
+// timeIn is the time of the first record of a batch at or after an offset. Of a batch that is cut the header has to
+// tell.
 func (l *timeLook) timeIn(b record.Batch, offset int64) int64 {
 	first := b.BaseTimestamp()
 	if b.TimestampType() == record.LogAppendTime || b.HasDeleteHorizon() { // the cleaner keeps its own time there

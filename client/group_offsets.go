@@ -126,8 +126,8 @@ func committedOffsets(g *kmsg.OffsetFetchResponseGroup) []CommittedOffset {
 }
 
 // GroupCommit sets where a group stands. Epoch is the member's: its generation in a classic group, its member epoch in
-// a consumer group; below 0 it is nobody's, which a group allows while it has no members. A group that does not exist is
-// made.
+// a consumer group; below 0 it is nobody's, which a group allows while it has no members. A group that does not exist
+// is made.
 type GroupCommit struct {
 	Group    string
 	Member   string
@@ -236,8 +236,8 @@ type FoundOffset struct {
 // maxLookups bounds the partitions of one message to the leaders; more go in several.
 const maxLookups = 10_000
 
-// EndOffsets looks up where partitions of any topics end. The answers are in the order of the partitions, which must all
-// differ.
+// EndOffsets looks up where partitions of any topics end. The answers are in the order of the partitions, which must
+// all differ.
 func (c *Client) EndOffsets(ctx context.Context, of []TopicPartition, level Isolation) ([]FoundOffset, error) {
 	return c.LookUpOffsets(ctx, lookups(of, Latest), level)
 }

@@ -162,9 +162,9 @@ func (s *Server) resetScope(ctx context.Context, group string, r *OffsetReset, c
 
 // planReset says where each partition is and where it is to be. As Kafka's own tool has it, what is outside the log
 // becomes its nearest end.
-func (s *Server) planReset(ctx context.Context, of []client.TopicPartition, committed []client.CommittedOffset, to goal) (
-	[]ResetOffset, error,
-) {
+func (s *Server) planReset(
+	ctx context.Context, of []client.TopicPartition, committed []client.CommittedOffset, to goal,
+) ([]ResetOffset, error) {
 	plan := make([]ResetOffset, len(of))
 	for i, at := range of {
 		plan[i] = ResetOffset{Topic: at.Topic, Partition: at.Partition}

@@ -313,8 +313,8 @@ func newGroupDelete(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete GROUP...",
 		Short: "Delete groups with all their offsets, or a group's offsets of a topic",
-		Long: `Delete groups with all their offsets, or with --topic a group's offsets of one topic. There is no way back and no
-question first. A group that has members is not deleted: stop them first.`,
+		Long: `Delete groups with all their offsets, or with --topic a group's offsets of one topic. There is no way back and
+no question first. A group that has members is not deleted: stop them first.`,
 		Example: `  millrace group delete billing reports
   millrace group delete billing --topic orders`,
 		Args: cobra.MinimumNArgs(1),

@@ -8,8 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"millrace/server/metadata"
 )
 
 // OffsetFetch (key 9).
@@ -99,13 +97,13 @@ func (s *shard) fetchOffsets(req *kmsg.OffsetFetchRequestGroup, stable bool) kms
 			return refuseOffsetFetch(req.Group, e)
 		}
 	}
-	image := s.image()
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = req.Group
 	if req.Topics == nil {
-		out.Topics = g.allOffsets(image, stable)
+		out.Topics = g.allOffsets(stable)
 		return out
 	}
+	image := s.image()
 	out.Topics = make([]kmsg.OffsetFetchResponseGroupTopic, len(req.Topics))
 	for i := range req.Topics {
 		in, topic := &req.Topics[i], &out.Topics[i]
@@ -156,7 +154,7 @@ func noOffset(partition int32, e *kerr.Error) kmsg.OffsetFetchResponseGroupTopic
 
 // allOffsets is all that the group committed, by topic and partition. With stable it includes partitions for which an
 // open transaction holds the first commit.
-func (g *group) allOffsets(image *metadata.Image, stable bool) []kmsg.OffsetFetchResponseGroupTopic {
+func (g *group) allOffsets(stable bool) []kmsg.OffsetFetchResponseGroupTopic {
 	all := []kmsg.OffsetFetchResponseGroupTopic{}
 	if g == nil {
 		return all
@@ -176,9 +174,6 @@ func (g *group) allOffsets(image *metadata.Image, stable bool) []kmsg.OffsetFetc
 		slices.Sort(numbers)
 		out := kmsg.NewOffsetFetchResponseGroupTopic()
 		out.Topic = topic
-		if now := image.Topic(topic); now != nil {
-			out.TopicID = now.ID
-		}
 		out.Partitions = make([]kmsg.OffsetFetchResponseGroupTopicPartition, len(numbers))
 		for i, n := range numbers {
 			out.Partitions[i] = g.answerOffset(topic, n, stable)
