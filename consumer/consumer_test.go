@@ -1,0 +1,250 @@
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/client"
+	"millrace/consumer"
+)
+
+// One member reads all, in order within partitions, and commits what it comes back from.
+func TestReadAndCommit(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 2)
+	e.put("t", 0, numbers(0, 10)...)
+	e.put("t", 1, numbers(10, 20)...)
+	m := e.members()
+	k := e.join(m, consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true})
+	got := e.read(k, 20)
+	require.ElementsMatch(t, numbers(0, 20), got)
+	require.Equal(t, int64(-1), max(e.committed("g", "t", 0), e.committed("g", "t", 1)))
+	require.Empty(t, e.poll(k, consumer.PollRequest{}))
+	require.Equal(t, int64(10), e.committed("g", "t", 0))
+	require.Equal(t, int64(10), e.committed("g", "t", 1))
+	e.put("t", 0, "20")
+	require.Equal(t, []string{"20"}, e.read(k, 1))
+	require.NoError(t, k.Leave(t.Context()))
+	require.Equal(t, int64(11), e.committed("g", "t", 0))
+	_, err := k.Poll(t.Context(), consumer.PollRequest{})
+	require.ErrorIs(t, err, consumer.ErrUnknownMember)
+	_, err = m.Find(t.Context(), "g", k.ID())
+	require.ErrorIs(t, err, consumer.ErrUnknownMember)
+	require.Zero(t, m.Count())
+
+	k = e.join(m, consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest})
+	require.Empty(t, e.poll(k, consumer.PollRequest{}), "the group has read all")
+}
+
+// A poll that waits gets a record as soon as it is there, and one that waits for an assignment that too.
+func TestPollWaits(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}})
+	require.Empty(t, e.poll(k, consumer.PollRequest{})) // from here on
+	got := make(chan []string)
+	go func() { got <- e.poll(k, consumer.PollRequest{Wait: 20 * time.Second}) }()
+	start := time.Now()
+	e.put("t", 0, "1")
+	require.Equal(t, []string{"1"}, <-got)
+	require.Less(t, time.Since(start), 5*time.Second)
+	start = time.Now()
+	require.Empty(t, e.poll(k, consumer.PollRequest{Wait: 50 * time.Millisecond}))
+	require.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := k.Poll(ctx, consumer.PollRequest{Wait: time.Second})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Bounds cut a delivery, which holds one record at least.
+func TestPollBounds(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	e.put("t", 0, numbers(0, 30)...)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true})
+	e.assignment(k, 1)
+	require.Equal(t, numbers(0, 7), e.poll(k, consumer.PollRequest{MaxRecords: 7}))
+	require.Equal(t, numbers(7, 8), e.poll(k, consumer.PollRequest{MaxBytes: 1}))
+	require.Equal(t, int64(7), e.committed("g", "t", 0))
+	require.Equal(t, numbers(8, 10), e.poll(k, consumer.PollRequest{MaxBytes: 3}))
+	require.Equal(t, numbers(10, 30), e.poll(k, consumer.PollRequest{}))
+}
+
+// Who says that a delivery has not come gets it again, and nothing of it is committed.
+func TestLostDeliveryComesAgain(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	e.put("t", 0, numbers(0, 30)...)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true})
+	e.assignment(k, 1)
+	poll := func(seen int64) ([]string, int64) {
+		p, err := k.Poll(t.Context(), consumer.PollRequest{MaxRecords: 10, Seen: seen, SaysSeen: true})
+		require.NoError(t, err)
+		defer p.Free()
+		return valuesOf(p), p.Delivery
+	}
+	got, first := poll(0)
+	require.Equal(t, numbers(0, 10), got)
+	got, again := poll(0)
+	require.Equal(t, numbers(0, 10), got)
+	require.Equal(t, int64(0), e.committed("g", "t", 0), "only where it began")
+	require.Greater(t, again, first)
+	got, third := poll(again)
+	require.Equal(t, numbers(10, 20), got)
+	require.Equal(t, int64(10), e.committed("g", "t", 0))
+	got, _ = poll(again)
+	require.Equal(t, numbers(10, 20), got)
+	_, err := k.Poll(t.Context(), consumer.PollRequest{Seen: third + 100, SaysSeen: true})
+	require.ErrorIs(t, err, consumer.ErrBadSeen)
+}
+
+// The partitions of a member that comes are taken from the others, and those of one that leaves go to them. What was
+// handed out is dealt with before.
+func TestShare(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 4)
+	for n := range 4 {
+		e.put("t", n, numbers(10*n, 10*n+10)...)
+	}
+	m := e.members()
+	c := consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true}
+	a := e.join(m, c)
+	e.assignment(a, 4)
+	require.Len(t, e.read(a, 40), 40) // it holds them
+	b := e.join(m, c)
+	require.Empty(t, e.poll(b, consumer.PollRequest{Wait: 200 * time.Millisecond}), "a has not come back")
+	require.Empty(t, e.poll(a, consumer.PollRequest{}))
+	e.assignment(a, 2)
+	start := time.Now()
+	e.assignment(b, 2)
+	require.Less(t, time.Since(start), time.Second)
+	for n := range 4 {
+		e.put("t", n, "100")
+	}
+	require.Equal(t, []string{"100", "100"}, e.read(b, 2))
+	require.Equal(t, []string{"100", "100"}, e.read(a, 2))
+	start = time.Now()
+	require.NoError(t, b.Leave(t.Context()))
+	e.assignment(a, 4)
+	require.Less(t, time.Since(start), time.Second)
+	require.Empty(t, e.poll(a, consumer.PollRequest{Wait: 100 * time.Millisecond}), "b committed")
+	for n := range 4 {
+		require.Equal(t, int64(11), e.committed("g", "t", int32(n)))
+	}
+}
+
+// A member that nobody calls for leaves at the end of its lease, and what it had goes to others, from where it
+// committed.
+func TestLease(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 2)
+	m := e.members()
+	c := consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true}
+	dead := c
+	dead.Lease = time.Second
+	a := e.join(m, dead)
+	e.assignment(a, 2)
+	b := e.join(m, c)
+	e.assignment(b, 1)
+	e.put("t", 0, numbers(0, 5)...)
+	e.put("t", 1, numbers(5, 10)...)
+	e.read(a, 5)
+	start := time.Now()
+	require.Len(t, e.read(b, 10), 10, "what a did not commit comes again")
+	require.Greater(t, time.Since(start), 500*time.Millisecond)
+	require.Less(t, time.Since(start), 3*time.Second)
+	_, err := a.Poll(t.Context(), consumer.PollRequest{})
+	require.ErrorIs(t, err, consumer.ErrUnknownMember)
+	require.Equal(t, 1, m.Count())
+}
+
+func TestSeekAndAssignByHand(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 2)
+	e.put("t", 0, numbers(0, 10)...)
+	m := e.members()
+	k := e.join(m, consumer.Config{Reset: consumer.Earliest})
+	ctx := t.Context()
+	_, err := k.Poll(ctx, consumer.PollRequest{})
+	require.ErrorIs(t, err, consumer.ErrNotSubscribed)
+	require.NoError(t, k.Assign(ctx, []client.TopicPartition{tp("t", 0)}))
+	require.ErrorIs(t, k.Subscribe(ctx, []string{"t"}, ""), consumer.ErrSubscribedOtherwise)
+	require.Equal(t, numbers(0, 10), e.read(k, 10))
+	at, err := k.Position(ctx, tp("t", 0))
+	require.NoError(t, err)
+	require.Equal(t, int64(10), at)
+	require.NoError(t, k.Seek(ctx, consumer.Offset{TopicPartition: tp("t", 0), Offset: 7}))
+	require.Equal(t, numbers(7, 10), e.read(k, 3))
+	require.NoError(t, k.SeekTo(ctx, client.Earliest, tp("t", 0)))
+	require.Equal(t, numbers(0, 10), e.read(k, 10))
+	require.ErrorIs(t, k.Seek(ctx, consumer.Offset{TopicPartition: tp("t", 1), Offset: 7}), consumer.ErrNotAssigned)
+	errs, err := k.Commit(ctx, []consumer.Offset{
+		{TopicPartition: tp("t", 0), Offset: 4, Metadata: "here"}, {TopicPartition: tp("t", 1), Offset: 1},
+	})
+	require.NoError(t, err)
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], consumer.ErrNotAssigned)
+	found, err := k.Committed(ctx, []client.TopicPartition{tp("t", 0), tp("t", 1)})
+	require.NoError(t, err)
+	require.Equal(t, consumer.Offset{TopicPartition: tp("t", 0), Offset: 4, Metadata: "here"}, found[0])
+	require.Equal(t, int64(-1), found[1].Offset)
+	_, err = k.Commit(ctx, nil)
+	require.NoError(t, err)
+	require.Equal(t, int64(10), e.committed("g", "t", 0))
+	require.NoError(t, k.Unsubscribe(ctx))
+	require.NoError(t, k.Subscribe(ctx, []string{"t"}, ""))
+	e.assignment(k, 2)
+	require.ErrorIs(t, k.Assign(ctx, []client.TopicPartition{tp("t", 0)}), consumer.ErrSubscribedOtherwise)
+	require.Error(t, k.Assign(ctx, []client.TopicPartition{tp("t", 9)}))
+}
+
+// Another process takes a member over when the one that ran it is no more, with all that makes it.
+func TestTakeOver(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 3)
+	e.put("t", 0, numbers(0, 10)...)
+	m := e.members()
+	c := consumer.Config{
+		ID: "k", Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Extra: []byte("mine"), Lease: 20 * time.Second,
+	}
+	k := e.join(m, c)
+	e.assignment(k, 3)
+	require.Equal(t, numbers(0, 4), e.poll(k, consumer.PollRequest{MaxRecords: 4}))
+	require.Equal(t, numbers(4, 8), e.poll(k, consumer.PollRequest{MaxRecords: 4}))
+	require.NoError(t, k.Seek(t.Context(), consumer.Offset{TopicPartition: tp("t", 1), Offset: 0}))
+	hand := e.join(m, consumer.Config{Group: "h", ID: "hand", Reset: consumer.Earliest})
+	require.NoError(t, hand.Assign(t.Context(), []client.TopicPartition{tp("t", 0)}))
+	require.NoError(t, hand.Seek(t.Context(), consumer.Offset{TopicPartition: tp("t", 0), Offset: 6}))
+	m.Close()
+	_, err := k.Poll(t.Context(), consumer.PollRequest{})
+	require.ErrorIs(t, err, consumer.ErrMoved)
+
+	other := e.members()
+	start := time.Now()
+	k, err = other.Find(t.Context(), "g", "k")
+	require.NoError(t, err)
+	e.assignment(k, 3)
+	require.Less(t, time.Since(start), 2*time.Second)
+	require.Equal(t, []byte("mine"), k.Config().Extra)
+	require.Equal(t, numbers(4, 10), e.read(k, 6), "4 was committed by the second poll")
+	_, err = other.Join(t.Context(), c1("g", "k"))
+	require.ErrorIs(t, err, consumer.ErrTaken)
+	third := e.members()
+	_, err = third.Join(t.Context(), c1("g", "k"))
+	require.ErrorIs(t, err, consumer.ErrTaken)
+	hand, err = other.Find(t.Context(), "h", "hand")
+	require.NoError(t, err)
+	require.Equal(t, numbers(6, 10), e.read(hand, 4))
+	_, err = other.Find(t.Context(), "h", "nobody")
+	require.ErrorIs(t, err, consumer.ErrUnknownMember)
+	_, err = other.Find(t.Context(), "nothing", "nobody")
+	require.ErrorIs(t, err, consumer.ErrUnknownMember)
+}
+
+func c1(group, id string) consumer.Config {
+	return consumer.Config{Group: group, ID: id, Topics: []string{"t"}}
+}
