@@ -10,7 +10,8 @@ import (
 
 // TxnGuard is a producer's leave to append to a partition that its transaction does not have yet. It is asked for
 // before the transaction's coordinator is told of the partition, and loses its force when a marker ends a transaction
-// of the producer meanwhile: a batch that comes late does not begin a transaction that nobody would end.
+// of the producer meanwhile: a batch that comes late does not begin a transaction that nobody would end. A marker that
+// carries a new epoch, as all of ours do, takes back only what is of an older epoch.
 type TxnGuard struct {
 	producerID  int64
 	epoch       int16
@@ -130,6 +131,11 @@ func (l *Leader) appendMarker(m *Marker, b record.Batch, now int64) (Appended, e
 		return Appended{}, err
 	}
 	l.track(l.producers.apply(stampOf(b), now))
+	if e := l.producers.entries[m.ProducerID]; e != nil && m.Version >= markerVersion {
+		// It ends what was before its epoch. The leave to append in that epoch is for the next transaction, which may be
+		// about to begin; what was before is refused by its epoch.
+		e.marked = none
+	}
 	a := Appended{BaseOffset: end, Next: b.NextOffset(), Epoch: role.LeaderEpoch, AppendTime: none}
 	if b.TimestampType() == record.LogAppendTime {
 		a.AppendTime = now

@@ -152,6 +152,34 @@ func TestLeaveToAppendIsTakenBack(t *testing.T) {
 	h.ok(2, at, code)
 }
 
+// The next transaction may begin as soon as the coordinator has heard that the marker of the one before is written, which
+// may be after its leave was asked for.
+func TestLeaveToAppendOutlivesTheMarkerBefore(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.stop()
+	for _, begun := range []bool{true, false} {
+		id := int64(7)
+		if begun {
+			id = 8
+			at, code := h.txn(id, 3, 0, "a")
+			h.ok(0, at, code)
+		}
+		old, _, err := h.leader.TxnGuard(id, 3)
+		require.NoError(t, err)
+		next, _, err := h.leader.TxnGuard(id, 4)
+		require.NoError(t, err)
+		_, code := h.mark(id, 4, true)
+		require.Zero(t, code)
+		_, code = h.guarded(&old, id, 3, 1, "late")
+		require.EqualValues(t, fencedEpoch, code)
+		_, code = h.guarded(&next, id, 4, 0, "next")
+		require.Zero(t, code)
+		_, code = h.mark(id, 5, true)
+		require.Zero(t, code)
+	}
+}
+
 func TestMarkers(t *testing.T) {
 	h := newHost(t)
 	h.start()
