@@ -31,7 +31,7 @@ func CheckTopicName(name string) error {
 // checkNewTopicName is CheckTopicName for a topic that is to be made. The brokers make their own when they need them.
 func checkNewTopicName(name string) error {
 	switch name {
-	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":
+	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata", KeysTopic:
 		return newFault(kerr.InvalidTopicException, "topic "+name+" is the cluster's own: it makes it by itself when it "+
 			"needs it", name, -1)
 	}

@@ -22,6 +22,8 @@ type ProduceRequest struct {
 	Acks    int16
 	Timeout time.Duration // how long the leader waits for AcksAll
 	Batches []Batch
+	// Transaction is the transactional id of batches that belong to a transaction; empty: they do not.
+	Transaction string
 }
 
 // Batch is one record batch and where it goes. Bytes belong to the callee until Produce returns.
@@ -31,6 +33,7 @@ type Batch struct {
 	Bytes     record.Batch
 	Expected  *int64 // append only if the log end offset is this
 	Strict    bool   // refuse a gap in a named producer's sequences
+	Internal  bool   // the topic is the cluster's own, and this client writes to it for the cluster
 	Counted   bool   // refuse where the topic has another count of partitions than Topic says
 }
 
@@ -114,6 +117,9 @@ func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
 	req.Default()
 	req.Acks = r.Acks
 	req.TimeoutMillis = int32(r.Timeout.Milliseconds())
+	if r.Transaction != "" {
+		req.TransactionID = &r.Transaction
+	}
 	req.Topics = m.topic[:0]
 	for i := range r.Batches {
 		b := &r.Batches[i]
@@ -130,6 +136,9 @@ func produceRequest(r *ProduceRequest) *kmsg.ProduceRequest {
 		}
 		if b.Strict {
 			ktag.SetStrictSequence(&p.UnknownTags)
+		}
+		if b.Internal {
+			ktag.SetInternal(&p.UnknownTags)
 		}
 		if b.Counted {
 			ktag.SetPartitionCount(&p.UnknownTags, int32(len(b.Topic.Partitions)))

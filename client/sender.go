@@ -20,12 +20,29 @@ const AnyPartition int32 = -1
 // max.message.bytes, so that a large request is not refused for the size of its sum.
 const batchTarget = 1_000_000
 
+// How long the first records of a transaction wait for the end of the producer's last one. The coordinator waits too.
+const (
+	txnPause = 20 * time.Millisecond
+	txnWaits = 20
+)
+
 // NamedProducer is a producer that a client named, and which of its requests this one is.
 type NamedProducer struct {
 	Name  string
 	Epoch int16
 	Seq   int32
 	Once  bool // this is the only request of the producer's life, so that no other can be missing
+	// Txn is the producer of a transaction in place of one that Name and Epoch lead to. Name, its transactional id, goes
+	// on to place records.
+	Txn *TxnProducer
+}
+
+// id is the producer's id in batches.
+func (np *NamedProducer) id() int64 {
+	if np.Txn != nil {
+		return np.Txn.ProducerID
+	}
+	return ktag.NamedProducerID(np.Name)
 }
 
 // SendOptions say how a Sender's records are to be stored.
@@ -34,6 +51,9 @@ type SendOptions struct {
 	Timeout  time.Duration  // how long the leader waits for AcksAll
 	Producer *NamedProducer // nil for none
 	Expected *int64         // append only at this log end offset; needs all records in one partition
+	// Txn has the records belong to a transaction. It goes with a Producer of its own, whose requests can be repeated, or
+	// with none.
+	Txn *TxnProducer
 	// CheckAll holds what would go in several batches against the topic's limits first, so that one bad record
 	// leaves none stored. What goes in one batch needs no check: its leader takes all of it or nothing.
 	CheckAll bool
@@ -61,6 +81,8 @@ type Sender struct {
 	asked     []int32 // the partition that was asked for records[i], of a named producer
 	partition []int32 // of records[i]
 	size      []int32 // bound of records[i] within a batch
+	waiting   bool    // pieces were refused since the producer's last transaction is still ending
+	waits     int     // how often they were
 	keyless   int32   // the partition of records without a key, AnyPartition until one needs it
 	byName    int     // how many records a producer's name placed
 	one       bool    // a partition's records go in one batch
@@ -96,7 +118,7 @@ func (c *Client) NewSender(topic *Topic, arena *record.Arena, bytesHint int, o S
 		s = &Sender{}
 	}
 	s.client, s.topic, s.arena, s.hint, s.opts = c, topic, arena, bytesHint, o
-	s.keyless, s.byName, s.checked = AnyPartition, 0, false
+	s.keyless, s.byName, s.checked, s.waits = AnyPartition, 0, false, 0
 	s.one = o.Producer != nil || o.Expected != nil
 	return s
 }
@@ -240,6 +262,10 @@ func (s *Sender) send(ctx context.Context) error {
 	}
 	for s.nextRound() {
 		s.round(ctx)
+		if s.waiting {
+			s.waits++
+			_ = sleep(ctx, txnPause) // the end of ctx does not give a produce up
+		}
 	}
 	s.settle()
 	return nil
@@ -294,17 +320,20 @@ func (s *Sender) nextRound() bool {
 
 // round builds and sends one batch for each live piece.
 func (s *Sender) round(ctx context.Context) {
-	s.batches = s.batches[:0]
+	s.batches, s.waiting = s.batches[:0], false
 	for _, i := range s.live {
 		p := &s.pieces[i]
 		s.batches = append(s.batches, Batch{
 			Topic: s.topic, Partition: p.partition, Bytes: s.build(p), Expected: s.opts.Expected,
-			Strict:  s.opts.Producer != nil && len(s.topic.Partitions) == 1,
+			Strict:  s.opts.Producer != nil && s.opts.Txn == nil && len(s.topic.Partitions) == 1,
 			Counted: s.opts.Producer != nil,
 		})
 	}
 	s.answers = slices.Grow(s.answers[:0], len(s.batches))[:len(s.batches)]
 	req := ProduceRequest{Acks: s.opts.Acks, Timeout: s.opts.Timeout, Batches: s.batches}
+	if s.opts.Txn != nil {
+		req.Transaction = s.opts.Txn.ID
+	}
 	err := s.client.produceInto(ctx, &req, s.answers)
 	for k := len(s.live) - 1; k >= 0; k-- { // from the end, since halve moves what lies behind
 		i := s.live[k]
@@ -317,6 +346,8 @@ func (s *Sender) round(ctx context.Context) {
 		p.result, p.err = s.answers[k], s.answers[k].Err
 		switch {
 		case p.err == nil:
+		case errors.Is(p.err, kerr.ConcurrentTransactions) && s.waits < txnWaits:
+			p.sent, s.waiting = false, true
 		case tooLarge(p.err) && p.hi-p.lo > 1 && !s.one:
 			s.split(ctx, i)
 		default:
@@ -354,13 +385,33 @@ func (s *Sender) build(p *piece) record.Batch {
 		size += int(s.size[i])
 	}
 	s.builder.Reset(s.arena.Alloc(size)[:0])
-	if np := s.opts.Producer; np != nil {
-		s.builder.SetProducer(ktag.NamedProducerID(np.Name), np.Epoch, np.Seq)
+	switch np, txn := s.opts.Producer, s.opts.Txn; {
+	case txn != nil:
+		s.builder.SetProducer(txn.ProducerID, txn.Epoch, s.txnSequence(p))
+		s.builder.SetTransactional()
+	case np != nil:
+		s.builder.SetProducer(np.id(), np.Epoch, np.Seq)
 	}
 	for _, i := range s.order[p.lo:p.hi] {
 		s.builder.Append(&s.records[i])
 	}
 	return s.builder.Build()
+}
+
+// txnSequence is the sequence of a piece that belongs to a transaction. Where sequences count records there is one Sender
+// to a topic in a transaction, so it is the number of records before it.
+func (s *Sender) txnSequence(p *piece) int32 {
+	switch {
+	case s.opts.Producer != nil:
+		return s.opts.Producer.Seq
+	case s.opts.Txn.ByRequest():
+		return -1
+	}
+	first := p.lo
+	for first > 0 && s.partition[s.order[first-1]] == p.partition {
+		first--
+	}
+	return int32(p.lo - first)
 }
 
 // split replaces a piece that was refused for its size by smaller ones. If nothing was checked yet it was the only

@@ -130,7 +130,7 @@ func (t *Topic) numbers() []int32 {
 func (c *Client) knownSequences(ctx context.Context, topic *Topic, np *NamedProducer, ask []int32, sure sureness) (
 	map[int32]sequence, error,
 ) {
-	known, id := map[int32]sequence{}, ktag.NamedProducerID(np.Name)
+	known, id := map[int32]sequence{}, np.id()
 	req := kmsg.NewPtrDescribeProducersRequest()
 	ktag.SetProducerFilter(&req.UnknownTags, id)
 	if sure == certain {

@@ -10,5 +10,15 @@ const tagNamed uint32 = 10200
 // with the producer id that it has keeps the range of that.
 func SetNamed(t *kmsg.Tags) { t.Set(tagNamed, nil) }
 
+// tagInternal has a number of its own.
+const tagInternal uint32 = 10201
+
+// SetInternal says, in a partition of a ProduceRequest or in a CreateTopicsRequest, that it is the cluster itself which
+// writes to a topic of its own, or makes it. Who lets messages of clients in must not let this tag in.
+func SetInternal(t *kmsg.Tags) { t.Set(tagInternal, nil) }
+
+// Internal reports whether SetInternal was called.
+func Internal(t *kmsg.Tags) bool { return has(t, tagInternal) }
+
 // Named reports whether SetNamed was called.
 func Named(t *kmsg.Tags) bool { return has(t, tagNamed) }

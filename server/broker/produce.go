@@ -105,7 +105,7 @@ func (p *producer) doubted(ctx context.Context, t *kmsg.ProduceRequestTopic, lea
 // error means that the context ended.
 func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition,
 	out *kmsg.ProduceResponseTopicPartition) (produced, error) {
-	leader, err := p.lookUp(t, in.Partition)
+	leader, err := p.lookUp(t, in)
 	if err != nil {
 		p.refuse(out, err)
 		p.sayLeader(t, out)
@@ -164,15 +164,15 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	return produced{leader: leader, at: a, batch: in.Records, answer: out}, nil
 }
 
-func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, number int32) (*partition.Leader, error) {
+func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition) (*partition.Leader, error) {
 	topic, kafkaErr := p.view.topic(t.Topic, t.TopicID)
 	if kafkaErr != nil {
 		return nil, kafkaErr
 	}
-	if topic.Internal() {
+	if topic.Internal() && (topic.Name != metadata.KeysTopic || !ktag.Internal(&in.UnknownTags)) {
 		return nil, kerr.InvalidTopicException
 	}
-	return p.view.leader(topic, number)
+	return p.view.leader(topic, in.Partition)
 }
 
 // sayLeader tells who leads the partition, as far as this node knows, to a client that does not know.

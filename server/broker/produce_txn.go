@@ -78,7 +78,7 @@ func (p *producer) topicName(t *kmsg.ProduceRequestTopic) string {
 
 // ask asks a partition for the leave to append a batch. What is wrong with the batch itself the append says.
 func (p *producer) ask(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition) *admission {
-	leader, err := p.lookUp(t, in.Partition)
+	leader, err := p.lookUp(t, in)
 	if err != nil {
 		return &admission{} // said when it is looked up to append
 	}

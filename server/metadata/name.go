@@ -14,12 +14,13 @@ const (
 	OffsetsTopic      = "__consumer_offsets"
 	TransactionTopic  = "__transaction_state"
 	ShareGroupTopic   = "__share_group_state"
+	KeysTopic         = "__idempotency_keys"
 	reservedTopicName = "__cluster_metadata"
 )
 
 // IsInternal reports whether a topic of that name belongs to the brokers.
 func IsInternal(name string) bool {
-	return name == OffsetsTopic || name == TransactionTopic || name == ShareGroupTopic
+	return name == OffsetsTopic || name == TransactionTopic || name == ShareGroupTopic || name == KeysTopic
 }
 
 // Count says how many there are of something, as 1 broker or 2 brokers.

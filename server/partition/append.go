@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"millrace/internal/ktag"
 	"millrace/record"
 	"millrace/storage"
 )
@@ -52,7 +53,7 @@ func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error)
 	}
 	now := l.store.now().UnixMilli()
 	limits := settings.limits
-	limits.Now, limits.Codecs, limits.Arena, limits.Unsequenced = now, l.store.codecs, r.Arena, r.Coordinator
+	limits.Now, limits.Codecs, limits.Arena, limits.Unsequenced = now, l.store.codecs, r.Arena, r.Coordinator || uncounted(r.Batch)
 	p, err := record.Prepare(r.Batch, limits)
 	if err != nil {
 		return Appended{}, err
@@ -69,6 +70,11 @@ func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error)
 		l.appended(role, r.AllInSync)
 	}
 	return a, err
+}
+
+// uncounted says of a batch that its producer is a named one that does not count the requests of its transaction.
+func uncounted(b record.Batch) bool {
+	return len(b) >= record.HeaderSize && b.IsTransactional() && b.BaseSequence() == none && ktag.IsNamed(b.ProducerID())
 }
 
 // appended has what was appended be committed.

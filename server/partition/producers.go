@@ -220,7 +220,10 @@ func (e *producer) checkNamed(s stamp, strict bool) (*repeat, error) {
 		return nil, nil
 	}
 	last := e.newest().lastSequence
-	if s.first > last {
+	if (s.first == none) != (last == none) { // within one transaction: of a repeat nothing would be known
+		return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: last + 1}
+	}
+	if s.first == none || s.first > last {
 		if strict && s.first != last+1 {
 			return nil, &SequenceError{Producer: s.producerID, Got: s.first, Expected: last + 1}
 		}

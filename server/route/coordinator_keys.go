@@ -108,9 +108,18 @@ func addOffsetsToTxn() way {
 	}
 }
 
+// endTxn routes EndTxn. A producer that is fenced when it is asked for again may have ended its transaction at the first
+// try: the answer to that is lost.
 func endTxn() way {
-	return one(metadata.TxnTopic, func(r *kmsg.EndTxnRequest) string { return r.TransactionalID },
+	c := single(metadata.TxnTopic, func(r *kmsg.EndTxnRequest) string { return r.TransactionalID },
 		func(r *kmsg.EndTxnResponse) *int16 { return &r.ErrorCode })
+	c.twice = func(r *kmsg.Response) {
+		switch resp := (*r).(*kmsg.EndTxnResponse); resp.ErrorCode {
+		case kerr.ProducerFenced.Code, kerr.InvalidProducerIDMapping.Code:
+			resp.ErrorCode = kerr.NetworkException.Code
+		}
+	}
+	return byCoordinators(c)
 }
 
 // offsetCommit routes OffsetCommit, whose codes stand with the partitions.

@@ -8,6 +8,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
+	"millrace/server/metadata"
 )
 
 // makeInternal makes an internal topic with the controller, and waits until this node knows it, at most until end. It
@@ -55,13 +58,34 @@ func (r *Router) awaitTopic(ctx context.Context, name string) bool {
 	}
 }
 
-// internalTopic asks for an internal topic as this node's settings have it.
-func (r *Router) internalTopic(name string) *kmsg.CreateTopicsRequest {
+// createTopics sends a CreateTopicsRequest to the controller. A topic of the cluster's own, which part of it wants made, has
+// as many replicas as the others.
+func createTopics(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
+	create := req.(*kmsg.CreateTopicsRequest)
+	if !ktag.Internal(&create.UnknownTags) {
+		return toController(ctx, r, req)
+	}
+	made := *create
+	made.Topics = slices.Clone(create.Topics)
+	for i := range made.Topics {
+		t := &made.Topics[i]
+		t.ReplicationFactor = r.replicas(t.Topic).ReplicationFactor
+	}
+	return toController(ctx, r, &made)
+}
+
+// replicas is how an internal topic is to be made in the cluster as it is.
+func (r *Router) replicas(name string) metadata.InternalTopic {
 	nodes := len(r.cfg.Image().Brokers())
 	if r.cfg.Nodes != nil {
 		nodes = max(nodes, r.cfg.Nodes())
 	}
-	want := r.cfg.Image().InternalTopic(name, nodes)
+	return r.cfg.Image().InternalTopic(name, nodes)
+}
+
+// internalTopic asks for an internal topic as this node's settings have it.
+func (r *Router) internalTopic(name string) *kmsg.CreateTopicsRequest {
+	want := r.replicas(name)
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = name, want.Partitions, want.ReplicationFactor
 	for _, key := range slices.Sorted(maps.Keys(want.Configs)) {

@@ -114,7 +114,7 @@ func newTable() map[kmsg.Key]routing {
 		kmsg.Fetch:                      {Leaders, fetch},
 		kmsg.ListOffsets:                {Leaders, listOffsets()},
 		kmsg.Metadata:                   {AnyBroker, local},
-		kmsg.CreateTopics:               {Controller, toController},
+		kmsg.CreateTopics:               {Controller, createTopics},
 		kmsg.DeleteTopics:               {Controller, toController},
 		kmsg.DeleteRecords:              {Leaders, deleteRecords()},
 		kmsg.InitProducerID:             {TxnCoordinator, initProducerID()},

@@ -42,12 +42,12 @@ func produceSplit() produceParts {
 	}
 }
 
-// sequenced says that all batches have a producer id: what of them is stored already a second request does not store
-// again.
+// sequenced says that all batches have a producer id and a sequence: what of them is stored already a second request does
+// not store again.
 func sequenced(records []byte) bool {
 	for rest := records; len(rest) > 0; {
 		b, behind, err := record.Next(rest)
-		if err != nil || b.Magic() != 2 || b.ProducerID() < 0 {
+		if err != nil || b.Magic() != 2 || b.ProducerID() < 0 || b.BaseSequence() < 0 {
 			return false
 		}
 		rest = behind
@@ -65,6 +65,7 @@ func listOffsetsSplit() listOffsetsParts {
 			return &t.Partitions
 		},
 		number:   func(p *kmsg.ListOffsetsRequestTopicPartition) int32 { return p.Partition },
+		claims:   func(p *kmsg.ListOffsetsRequestTopicPartition) int32 { return p.CurrentLeaderEpoch },
 		answered: func(t *kmsg.ListOffsetsResponseTopic) topicKey { return topicKey{name: t.Topic} },
 		answers: func(t *kmsg.ListOffsetsResponseTopic) *[]kmsg.ListOffsetsResponseTopicPartition {
 			return &t.Partitions
@@ -122,6 +123,7 @@ func offsetForLeaderEpochSplit() offsetForLeaderEpochParts {
 			return &t.Partitions
 		},
 		number:   func(p *kmsg.OffsetForLeaderEpochRequestTopicPartition) int32 { return p.Partition },
+		claims:   func(p *kmsg.OffsetForLeaderEpochRequestTopicPartition) int32 { return p.CurrentLeaderEpoch },
 		answered: func(t *kmsg.OffsetForLeaderEpochResponseTopic) topicKey { return topicKey{name: t.Topic} },
 		answers: func(t *kmsg.OffsetForLeaderEpochResponseTopic) *[]kmsg.OffsetForLeaderEpochResponseTopicPartition {
 			return &t.Partitions
@@ -176,6 +178,7 @@ func fetchSplit() fetchParts {
 		topic:      func(t *kmsg.FetchRequestTopic) topicKey { return topicKey{t.Topic, t.TopicID} },
 		partitions: func(t *kmsg.FetchRequestTopic) *[]kmsg.FetchRequestTopicPartition { return &t.Partitions },
 		number:     func(p *kmsg.FetchRequestTopicPartition) int32 { return p.Partition },
+		claims:     func(p *kmsg.FetchRequestTopicPartition) int32 { return p.CurrentLeaderEpoch },
 		answered:   func(t *kmsg.FetchResponseTopic) topicKey { return topicKey{t.Topic, t.TopicID} },
 		answers: func(t *kmsg.FetchResponseTopic) *[]kmsg.FetchResponseTopicPartition {
 			return &t.Partitions
