@@ -18,7 +18,8 @@ type slot[SP any] struct {
 	topic, part int // where it stands in the request
 	key         topicKey
 	number      int32
-	repeatable  bool // asking twice does no harm
+	repeatable  bool  // asking twice does no harm
+	claims      int32 // the leader epoch that the request names, -1: none
 
 	answer  *SP    // the last one; nil without
 	code    int16  // in place of an answer
@@ -43,6 +44,7 @@ type errand[QT, QP, ST, SP any] struct {
 	slots    []*slot[SP]
 	end      time.Time // of trying again
 	last     time.Time // when what is not answered then is given up
+	heardBy  time.Time // when an image should have the leader epochs that the request names
 }
 
 // open makes a slot for each partition of the request.
@@ -60,10 +62,18 @@ func (e *errand[QT, QP, ST, SP]) open() {
 			s.index, s.topic, s.part = len(e.slots), i, j
 			s.key, s.number = key, e.split.number(&parts[j])
 			s.repeatable = e.split.repeatable == nil || e.split.repeatable(&parts[j])
+			if s.claims = -1; e.split.claims != nil {
+				s.claims = e.split.claims(&parts[j])
+			}
 			s.code = kerr.LeaderNotAvailable.Code
 			e.slots = append(e.slots, s)
 		}
 	}
+}
+
+// overtaken says of a code that the leader is past the leader epoch which the request names: epochs only rise.
+func (s *slot[SP]) overtaken(code int16) bool {
+	return s.claims >= 0 && code == kerr.FencedLeaderEpoch.Code
 }
 
 // group is the slots that one node is asked about.
@@ -89,6 +99,33 @@ next:
 	return out
 }
 
+// fenced settles a slot whose request names a leader epoch with which asking again cannot help: one that has ended, or
+// one that no image had in time.
+func (e *errand[QT, QP, ST, SP]) fenced(l leaders, s *slot[SP]) bool {
+	known := l.epoch(s.key, s.number)
+	switch {
+	case s.claims < 0 || known < 0 || s.claims == known:
+		return false
+	case s.claims < known:
+		s.code = kerr.FencedLeaderEpoch.Code
+	case time.Now().Before(e.heardBy):
+		return false
+	default:
+		s.code = kerr.UnknownLeaderEpoch.Code
+	}
+	s.answer, s.message = nil, ""
+	return true
+}
+
+// unfenced is slots without those that are fenced.
+func (e *errand[QT, QP, ST, SP]) unfenced(l leaders, slots []*slot[SP]) []*slot[SP] {
+	isFenced := func(s *slot[SP]) bool { return e.fenced(l, s) }
+	if !slices.ContainsFunc(slots, isFenced) {
+		return slots
+	}
+	return slices.DeleteFunc(slices.Clone(slots), isFenced)
+}
+
 // byLeader places a slot with the leader of its partition.
 func byLeader[SP any](l leaders, s *slot[SP]) int32 { return l.of(l.topic(s.key), s.number) }
 
@@ -97,6 +134,7 @@ func byLeader[SP any](l leaders, s *slot[SP]) int32 { return l.of(l.topic(s.key)
 func (e *errand[QT, QP, ST, SP]) drive(ctx context.Context, slots []*slot[SP]) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		changed, l := e.router.changed(), e.router.leaders()
+		slots = e.unfenced(l, slots)
 		gs := groups(l, slots, byLeader[SP])
 		if len(gs) > 1 {
 			var wg sync.WaitGroup
@@ -272,7 +310,8 @@ func (e *errand[QT, QP, ST, SP]) unsettled(slots []*slot[SP]) []*slot[SP] {
 	var out []*slot[SP]
 	l := e.router.leaders()
 	for _, s := range slots {
-		if s.answer == nil || e.split.code(s.answer) == 0 {
+		if s.answer == nil || e.split.code(s.answer) == 0 ||
+			s.overtaken(e.split.code(s.answer)) || e.fenced(l, s) {
 			continue
 		}
 		if e.split.counted != nil {

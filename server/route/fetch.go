@@ -95,7 +95,7 @@ func newFetching(ctx context.Context, r *Router, req *kmsg.FetchRequest, start t
 	wait := max(time.Duration(req.MaxWaitMillis)*time.Millisecond, 0)
 	f := &fetching{ask: req, start: start, until: within(ctx, start.Add(wait))}
 	f.router, f.end = r, within(ctx, start.Add(max(wait, budget)))
-	f.last = lastMoment(ctx, f.end)
+	f.last, f.heardBy = lastMoment(ctx, f.end), start.Add(hearsay)
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
@@ -109,6 +109,7 @@ func (f *fetching) run() {
 	changed := f.router.changed()
 	for f.ctx.Err() == nil {
 		now := time.Now()
+		f.fence()
 		if f.complete(now) {
 			return
 		}
@@ -122,6 +123,16 @@ func (f *fetching) run() {
 			f.hurry()
 		case <-timer.C:
 		case <-f.ctx.Done():
+		}
+	}
+}
+
+// fence settles what cannot succeed with the leader epochs that the request names.
+func (f *fetching) fence() {
+	l := f.router.leaders()
+	for i, s := range f.slots {
+		if st := &f.states[i]; !st.busy && !st.final && (!st.told || st.failed) && f.fenced(l, s) {
+			st.told, st.failed, st.final = true, false, true
 		}
 	}
 }
@@ -337,7 +348,8 @@ func (f *fetching) lost(s *slot[fetched], c *fetchCall) {
 func (f *fetching) refused(s *slot[fetched], a *fetched, l leaders) {
 	st := &f.states[s.index]
 	follower := s.node != byLeader(l, s) && !s.fixed && f.ask.Rack != ""
-	st.failed = follower || judge(a.ErrorCode, l.partition(s.key, s.number) != nil, false, false) == again
+	st.failed = follower || !s.overtaken(a.ErrorCode) &&
+		judge(a.ErrorCode, l.partition(s.key, s.number) != nil, false, false) == again
 	st.final, s.fixed = !st.failed, s.fixed || follower
 	if s.answer == nil || len(s.answer.RecordBatches) == 0 {
 		s.answer = a

@@ -25,7 +25,7 @@ func byLeaders[QT, QP, ST, SP any](s split[QT, QP, ST, SP], e envelope[QT, ST]) 
 		work := &errand[QT, QP, ST, SP]{
 			router: r, split: &s, envelope: &e, req: req, topics: topics, end: within(ctx, start.Add(limitOf(req))),
 		}
-		work.last = lastMoment(ctx, work.end)
+		work.last, work.heardBy = lastMoment(ctx, work.end), start.Add(hearsay)
 		work.open()
 		slots := work.slots
 		if first != nil {

@@ -442,7 +442,7 @@ func TestReadsAreAskedAgain(t *testing.T) {
 		time.AfterFunc(9*time.Second, func() { c.put(2, metadata.BrokerFenced) })
 		list := kmsg.NewPtrListOffsetsRequest()
 		list.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "r", Partitions: []kmsg.ListOffsetsRequestTopicPartition{
-			{Partition: 0}, {Partition: 1},
+			{Partition: 0, CurrentLeaderEpoch: -1}, {Partition: 1, CurrentLeaderEpoch: -1},
 		}}}
 		start := time.Now()
 		resp, err := list.RequestWith(t.Context(), c.router)

@@ -20,6 +20,8 @@ type split[QT, QP, ST, SP any] struct {
 	number     func(*QP) int32
 	// repeatable says that asking twice does no harm; nil: it never does.
 	repeatable func(*QP) bool
+	// claims is the leader epoch that a request names, -1: none; nil for requests that never do.
+	claims func(*QP) int32
 
 	answered   func(*ST) topicKey
 	answers    func(*ST) *[]SP

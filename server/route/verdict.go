@@ -15,6 +15,7 @@ const (
 	slack      = 500 * time.Millisecond // that a node may answer late
 	leastLimit = time.Second            // of one request to another node
 	lookEvery  = 250 * time.Millisecond // whether the node asked still leads
+	hearsay    = time.Second            // for this node to hear of a leader epoch that a reader knows
 	grace      = 2 * time.Second        // for an answer of a replaced leader, where asking again might do it twice
 	patience   = 250 * time.Millisecond // with a node that has not answered a fetch when others have enough
 	applyLimit = 5 * time.Second        // for this node to apply what the controller has answered with
