@@ -382,7 +382,7 @@ func (n *Node) openAPI() error {
 	n.native = native.New(native.Options{
 		Edge: edge, Client: c, Members: n.workers, Membership: n.membership(),
 	})
-	v2 := restv2.New(edge, c, restv2.Options{})
+	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers})
 	v3 := restv3.New(edge, c, restv3.Options{})
 	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount)
 	return nil

@@ -920,7 +920,7 @@ type ResetOffset struct {
 	From      *int64 `json:"from"`
 	Partition int32  `json:"partition"`
 
-	// To Where it is
+	// To Where it is, or would be.
 	To    int64  `json:"to"`
 	Topic string `json:"topic"`
 }
@@ -1037,11 +1037,11 @@ type BrokerId = int32
 // Cursor defines model for Cursor.
 type Cursor = string
 
-// Group defines model for Group.
-type Group = string
-
 // IdleGroup defines model for IdleGroup.
 type IdleGroup = string
+
+// KnownGroup defines model for KnownGroup.
+type KnownGroup = string
 
 // LagIsolation defines model for LagIsolation.
 type LagIsolation string
@@ -1235,13 +1235,13 @@ type ServerInterface interface {
 	DeleteGroup(w http.ResponseWriter, r *http.Request, group IdleGroup)
 	// GetGroup Describe a consumer group
 	// (GET /v1/groups/{group})
-	GetGroup(w http.ResponseWriter, r *http.Request, group Group)
+	GetGroup(w http.ResponseWriter, r *http.Request, group KnownGroup)
 	// GetGroupLag Tell how far a group is behind
 	// (GET /v1/groups/{group}/lag)
-	GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams)
+	GetGroupLag(w http.ResponseWriter, r *http.Request, group KnownGroup, params GetGroupLagParams)
 	// GetGroupOffsets List a group's offsets
 	// (GET /v1/groups/{group}/offsets)
-	GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group)
+	GetGroupOffsets(w http.ResponseWriter, r *http.Request, group KnownGroup)
 	// DeleteGroupOffsets Delete a group's offsets of one topic
 	// (DELETE /v1/groups/{group}/offsets/{topic})
 	DeleteGroupOffsets(w http.ResponseWriter, r *http.Request, group IdleGroup, topic Topic)
@@ -1394,19 +1394,19 @@ func (_ Unimplemented) DeleteGroup(w http.ResponseWriter, r *http.Request, group
 
 // GetGroup Describe a consumer group
 // (GET /v1/groups/{group})
-func (_ Unimplemented) GetGroup(w http.ResponseWriter, r *http.Request, group Group) {
+func (_ Unimplemented) GetGroup(w http.ResponseWriter, r *http.Request, group KnownGroup) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
 // GetGroupLag Tell how far a group is behind
 // (GET /v1/groups/{group}/lag)
-func (_ Unimplemented) GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams) {
+func (_ Unimplemented) GetGroupLag(w http.ResponseWriter, r *http.Request, group KnownGroup, params GetGroupLagParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
 // GetGroupOffsets List a group's offsets
 // (GET /v1/groups/{group}/offsets)
-func (_ Unimplemented) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group) {
+func (_ Unimplemented) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group KnownGroup) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1988,7 +1988,7 @@ func (siw *ServerInterfaceWrapper) GetGroup(w http.ResponseWriter, r *http.Reque
 	_ = err
 
 	// ------------- Path parameter "group" -------------
-	var group Group
+	var group KnownGroup
 
 	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
 	if err != nil {
@@ -2014,7 +2014,7 @@ func (siw *ServerInterfaceWrapper) GetGroupLag(w http.ResponseWriter, r *http.Re
 	_ = err
 
 	// ------------- Path parameter "group" -------------
-	var group Group
+	var group KnownGroup
 
 	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
 	if err != nil {
@@ -2056,7 +2056,7 @@ func (siw *ServerInterfaceWrapper) GetGroupOffsets(w http.ResponseWriter, r *htt
 	_ = err
 
 	// ------------- Path parameter "group" -------------
-	var group Group
+	var group KnownGroup
 
 	err = runtime.BindStyledParameterWithOptions("simple", "group", chi.URLParam(r, "group"), &group, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
 	if err != nil {
@@ -3890,7 +3890,7 @@ func (response DeleteGroupdefaultApplicationProblemPlusJSONResponse) VisitDelete
 }
 
 type GetGroupRequestObject struct {
-	Group Group `json:"group"`
+	Group KnownGroup `json:"group"`
 }
 
 type GetGroupResponseObject interface {
@@ -3959,7 +3959,7 @@ func (response GetGroupdefaultApplicationProblemPlusJSONResponse) VisitGetGroupR
 }
 
 type GetGroupLagRequestObject struct {
-	Group  Group `json:"group"`
+	Group  KnownGroup `json:"group"`
 	Params GetGroupLagParams
 }
 
@@ -4029,7 +4029,7 @@ func (response GetGroupLagdefaultApplicationProblemPlusJSONResponse) VisitGetGro
 }
 
 type GetGroupOffsetsRequestObject struct {
-	Group Group `json:"group"`
+	Group KnownGroup `json:"group"`
 }
 
 type GetGroupOffsetsResponseObject interface {
@@ -5360,7 +5360,7 @@ func (sh *strictHandler) DeleteGroup(w http.ResponseWriter, r *http.Request, gro
 }
 
 // GetGroup operation middleware
-func (sh *strictHandler) GetGroup(w http.ResponseWriter, r *http.Request, group Group) {
+func (sh *strictHandler) GetGroup(w http.ResponseWriter, r *http.Request, group KnownGroup) {
 	var request GetGroupRequestObject
 
 	request.Group = group
@@ -5386,7 +5386,7 @@ func (sh *strictHandler) GetGroup(w http.ResponseWriter, r *http.Request, group 
 }
 
 // GetGroupLag operation middleware
-func (sh *strictHandler) GetGroupLag(w http.ResponseWriter, r *http.Request, group Group, params GetGroupLagParams) {
+func (sh *strictHandler) GetGroupLag(w http.ResponseWriter, r *http.Request, group KnownGroup, params GetGroupLagParams) {
 	var request GetGroupLagRequestObject
 
 	request.Group = group
@@ -5413,7 +5413,7 @@ func (sh *strictHandler) GetGroupLag(w http.ResponseWriter, r *http.Request, gro
 }
 
 // GetGroupOffsets operation middleware
-func (sh *strictHandler) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group Group) {
+func (sh *strictHandler) GetGroupOffsets(w http.ResponseWriter, r *http.Request, group KnownGroup) {
 	var request GetGroupOffsetsRequestObject
 
 	request.Group = group

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"millrace/api"
 	"millrace/client"
+	"millrace/consumer"
 )
 
 // The media types of this API.
@@ -23,6 +25,17 @@ const (
 type Options struct {
 	// AckTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	AckTimeout time.Duration
+
+	// Members are the members of groups that consumer instances are; nil: the server has no instances.
+	Members *consumer.Members
+	// RequestTimeout is how long a read of an instance waits that does not say; 1 s by default.
+	RequestTimeout time.Duration
+	// RequestMaxBytes bounds the keys and values of a read; 64 MiB by default.
+	RequestMaxBytes int64
+	// InstanceTimeout is how long an instance lives without a call; 5 min by default.
+	InstanceTimeout time.Duration
+	// FetchMinBytes is what a read waits for; by default -1: the first record.
+	FetchMinBytes int64
 }
 
 // API is the REST Proxy's API version 2 of one node. It is safe for concurrent use.
@@ -33,12 +46,25 @@ type API struct {
 
 	contentType []string      // the value of every answer's Content-Type header
 	idle        chan *produce // requests whose memory can be used again
+	writing     atomic.Int64  // bytes of records that are being sent
 }
 
 // New makes an API that reaches the cluster through c. It does no I/O.
 func New(e *api.Edge, c *client.Client, o Options) *API {
 	if o.AckTimeout == 0 {
 		o.AckTimeout = 30 * time.Second
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = time.Second
+	}
+	if o.RequestMaxBytes == 0 {
+		o.RequestMaxBytes = 64 << 20
+	}
+	if o.InstanceTimeout == 0 {
+		o.InstanceTimeout = 5 * time.Minute
+	}
+	if o.FetchMinBytes == 0 {
+		o.FetchMinBytes = -1
 	}
 	a := &API{
 		edge: e, client: c, opts: o, contentType: []string{genericType}, idle: make(chan *produce, idleProduces),
@@ -57,6 +83,7 @@ func (a *API) Mount(r chi.Router) {
 	HandlerWithOptions(strict, ChiServerOptions{BaseRouter: r, ErrorHandlerFunc: a.failParameter})
 	r.Post("/topics/{topic}", a.produceToTopic)
 	r.Post("/topics/{topic}/partitions/{partition}", a.produceToPartition)
+	a.mountConsumers(r)
 }
 
 // negotiate refuses clients that take no JSON.

@@ -16,6 +16,14 @@ const (
 	codeUnauthenticated   = 40101
 	codeForbidden         = 40301
 	codePartitionNotFound = 40402
+	codeUnknownPartition  = 40403 // of a topic or partition that is not there
+	codeInstanceNotFound  = 40403 // the same number for another thing: the text tells which
+	codeFormatMismatch    = 40601
+	codeUndecodable       = 40801
+	codeInstanceExists    = 40902
+	codeIllegalState      = 40903
+	codeConfigRange       = 40001 // with status 422
+	codeInvalidConfig     = 42204
 	codeFinal             = 50002 // a Kafka error that a repeat will meet again
 	codeRetriable         = 50003 // a Kafka error that a repeat may not meet
 )
