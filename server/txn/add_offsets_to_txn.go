@@ -9,8 +9,8 @@ import (
 
 // AddOffsetsToTxn (key 25).
 //
-// AddPartitionsToTxn for the partition of the offsets topic that a group lives in. Nothing has to ask for it: the group
-// coordinator adds its partition itself.
+// AddPartitionsToTxn for the partition of the offsets topic that a group lives in. Nothing has to ask for it: the
+// group coordinator adds its partition itself.
 
 // addedOffsets is such a request as one about partitions.
 func (c *Coordinator) addedOffsets(req *kmsg.AddOffsetsToTxnRequest) (*addedTo, *kerr.Error) {

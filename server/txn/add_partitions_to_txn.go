@@ -14,10 +14,10 @@ import (
 
 // AddPartitionsToTxn (key 24), in its form for many transactions.
 //
-// The leaders of partitions say so when a producer's first batch of a transaction comes, and append it when they are told
-// that the transaction has the partition. A transaction begins with its first partition. All partitions that are named for
-// a transaction are added, or none: where one of them is unknown the others are OPERATION_NOT_ATTEMPTED. With VerifyOnly
-// nothing is added, and what is not there is TRANSACTION_ABORTABLE.
+// The leaders of partitions say so when a producer's first batch of a transaction comes, and append it when they
+// are told that the transaction has the partition. A transaction begins with its first partition. All partitions
+// that are named for a transaction are added, or none: where one of them is unknown the others are
+// OPERATION_NOT_ATTEMPTED. With VerifyOnly nothing is added, and what is not there is TRANSACTION_ABORTABLE.
 
 // maxTransactionsAtOnce is how many transactions of one request are seen to at a time.
 const maxTransactionsAtOnce = 32

@@ -12,8 +12,9 @@ const (
 	lastPause  = time.Second
 )
 
-// ending is a transaction that is decided, and of which partitions still lack the marker. It ends with the record that says
-// so, or with the leadership: then the next leader begins anew. A marker that a partition has is not written again.
+// ending is a transaction that is decided, and of which partitions still lack the marker. It ends with the record
+// that says so, or with the leadership: then the next leader begins anew. A marker that a partition has is not
+// written again.
 type ending struct {
 	txn   *transaction
 	left  partitions // without a marker
@@ -46,8 +47,8 @@ func (s *shard) begin(e *ending) {
 	})
 }
 
-// send has markers written to some partitions of a transaction. What has no leader at the moment is tried again after a
-// pause; what is no more needs none.
+// send has markers written to some partitions of a transaction. What has no leader at the moment is tried again
+// after a pause; what is no more needs none.
 func (s *shard) send(e *ending, of partitions, pause time.Duration) {
 	var unplaced partitions
 	byLeader := make(map[int32]partitions)
@@ -73,8 +74,8 @@ func (s *shard) send(e *ending, of partitions, pause time.Duration) {
 	s.sendLater(e, unplaced, pause)
 }
 
-// leaderOf looks up who leads a partition. This node knows of every partition that a transaction has: whoever added it
-// knew it, and led this partition before this node learned that it does.
+// leaderOf looks up who leads a partition. This node knows of every partition that a transaction has: whoever added
+// it knew it, and led this partition before this node learned that it does.
 func (s *shard) leaderOf(topic string, number int32) (leader int32, exists bool) {
 	t := s.image().Topic(topic)
 	if t == nil || number < 0 || int(number) >= len(t.Partitions) {

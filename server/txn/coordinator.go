@@ -49,6 +49,7 @@ type Coordinator struct {
 	metrics *metrics
 	// lastEpoch is lastEpoch but in tests, which come to it sooner.
 	lastEpoch int16
+	hook      func(id string) // called before each append, by tests
 
 	mu   sync.Mutex
 	rand *rand.Rand // guarded by mu: every shard has chance of its own, seeded by it
@@ -74,8 +75,8 @@ func Open(cfg Config) *Coordinator {
 	return c
 }
 
-// Close ends the coordinator: who waits is told COORDINATOR_NOT_AVAILABLE, and markers under way are given up. The next
-// leaders of the partitions go on with them.
+// Close ends the coordinator: who waits is told COORDINATOR_NOT_AVAILABLE, and markers under way are given up. The
+// next leaders of the partitions go on with them.
 func (c *Coordinator) Close() error { return c.run.Close() }
 
 // Lead says that this node leads a partition of the topic in a leader epoch. It does not wait.

@@ -11,8 +11,8 @@ import (
 
 // DescribeTransactions (key 65).
 //
-// What the coordinator knows of transactional ids. Of a transaction that is decided it names the partitions that have no
-// marker yet.
+// What the coordinator knows of transactional ids. Of a transaction that is decided it names the partitions that
+// have no marker yet.
 
 type described = kmsg.DescribeTransactionsResponseTransactionState
 

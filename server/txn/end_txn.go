@@ -12,9 +12,9 @@ import (
 
 // EndTxn (key 26), as from version 5 on.
 //
-// The decision is answered when it is committed to the log; the markers come after that, and until they are written the
-// producer's next transaction has to wait. Every end bumps the epoch, and the answer has the producer id and the epoch for
-// the next transaction. A request of the epoch before is one whose answer was lost.
+// The decision is answered when it is committed to the log; the markers come after that, and until they are written
+// the producer's next transaction has to wait. Every end bumps the epoch, and the answer has the producer id and
+// the epoch for the next transaction. A request of the epoch before is one whose answer was lost.
 
 type (
 	endReply = *coordinator.Reply[*kmsg.EndTxnResponse]
@@ -91,8 +91,8 @@ func (v *value) next() (producerID int64, epoch int16) {
 	return v.producerID, v.epoch
 }
 
-// end decides the transaction of an id, or bumps the epoch of one that has none, and sees to the markers. It calls then,
-// with an error if nothing was decided. At the last epoch that needs a producer id to go on with.
+// end decides the transaction of an id, or bumps the epoch of one that has none, and sees to the markers. It calls
+// then, with an error if nothing was decided. At the last epoch that needs a producer id to go on with.
 func (s *shard) end(t *transaction, commit bool, then func(*kerr.Error)) {
 	if t.epoch < s.lastEpoch {
 		then(s.prepare(t, commit, -1))

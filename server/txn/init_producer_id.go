@@ -12,10 +12,10 @@ import (
 
 // InitProducerID (key 22), with a transactional id.
 //
-// A producer gets a producer id and an epoch that no other one has had: from then on whoever used the transactional id
-// before is fenced. If that one has left a transaction open, it is aborted first, in the epoch after its own. A producer
-// that names the producer id and the epoch that it has only goes on from there, and is answered the same when it asks
-// again, so that an answer that was lost does not fence it.
+// A producer gets a producer id and an epoch that no other one has had: from then on whoever used the transactional
+// id before is fenced. If that one has left a transaction open, it is aborted first, in the epoch after its own. A
+// producer that names the producer id and the epoch that it has only goes on from there, and is answered the same
+// when it asks again, so that an answer that was lost does not fence it.
 
 type (
 	initReply = *coordinator.Reply[*kmsg.InitProducerIDResponse]

@@ -16,8 +16,8 @@ import (
 // ListTransactions (key 66).
 //
 // The transactional ids whose partitions this node leads, by name: those in some states, of some producers, with a
-// transaction that has been open for longer than so many milliseconds, or whose name is matched by an expression, where
-// filters say so. While a partition is loading its ids are missing, and the answer says so.
+// transaction that has been open for longer than so many milliseconds, or whose name is matched by an expression,
+// where filters say so. While a partition is loading its ids are missing, and the answer says so.
 
 type listed = kmsg.ListTransactionsResponseTransactionState
 
@@ -51,7 +51,8 @@ func (c *Coordinator) handleListTransactions(
 			resp.ErrorCode = e.Code
 		}
 	}
-	slices.SortFunc(resp.TransactionStates, func(a, b listed) int { return cmp.Compare(a.TransactionalID, b.TransactionalID) })
+	byID := func(a, b listed) int { return cmp.Compare(a.TransactionalID, b.TransactionalID) }
+	slices.SortFunc(resp.TransactionStates, byID)
 	return resp, nil
 }
 

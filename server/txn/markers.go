@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Bounds of the requests with markers that a shard has under way. Markers for one leader that come while its requests are
-// under way go out together in the next.
+// Bounds of the requests with markers that a shard has under way. Markers for one leader that come while its
+// requests are under way go out together in the next.
 const (
 	maxUnderWay = 4   // to one leader
 	maxErrands  = 500 // in one request
@@ -84,8 +84,8 @@ func (s *shard) markers(batch []*errand) *kmsg.WriteTxnMarkersRequest {
 	return req
 }
 
-// digest reads the answer to a request. What it leaves out is tried again, as is everything when there is no answer: the
-// markers may have been written, and are not written twice.
+// digest reads the answer to a request. What it leaves out is tried again, as is everything when there is no
+// answer: the markers may have been written, and are not written twice.
 func (s *shard) digest(batch []*errand, resp *kmsg.WriteTxnMarkersResponse, err error) {
 	for i, d := range batch {
 		if err != nil || i >= len(resp.Markers) || resp.Markers[i].ProducerID != d.ending.txn.producerID {

@@ -12,8 +12,8 @@ import (
 const (
 	// censusTimeout bounds how long a reader of the metrics waits for the loops.
 	censusTimeout = 2 * time.Second
-	// hangingAfter is when a transaction counts as hanging that should have been aborted, or whose markers should have been
-	// written.
+	// hangingAfter is when a transaction counts as hanging that should have been aborted, or whose markers should
+	// have been written.
 	hangingAfter = 5 * time.Minute
 )
 
@@ -34,15 +34,16 @@ func newMetrics(r prometheus.Registerer, c *Coordinator) *metrics {
 	}
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "millrace_txn_" + name, Help: help, Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100},
+			Name: "millrace_txn_" + name, Help: help,
+			Buckets: []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100},
 		})
 	}
 	m := &metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_txn_ended_total", Help: "Transactions that were decided, by result.",
 		}, []string{"result"}),
-		fenced:     counter("fenced_total", "Open transactions that were aborted because another producer took the id over."),
-		timedOut:   counter("timed_out_total", "Open transactions that were aborted because they were beyond their timeout."),
+		fenced:     counter("fenced_total", "Transactions that were aborted because another producer took the id over."),
+		timedOut:   counter("timed_out_total", "Transactions that were aborted because they were beyond their timeout."),
 		expired:    counter("ids_expired_total", "Transactional ids that were removed because nobody used them."),
 		retries:    counter("marker_retries_total", "Markers that were sent again."),
 		completion: histogram("completion_seconds", "Time from a decision until all partitions have their marker."),
@@ -75,8 +76,8 @@ func newCensus(c *Coordinator) *census {
 		ids: prometheus.NewDesc("millrace_txn_ids", "Transactional ids that this node coordinates, by state.",
 			[]string{"state"}, nil),
 		hanging: prometheus.NewDesc("millrace_txn_hanging",
-			"Transactions that should have ended more than 5 minutes ago: their partitions show readers of committed records "+
-				"nothing new.", nil, nil),
+			"Transactions that should have ended more than 5 minutes ago: readers of committed records get nothing new "+
+				"of their partitions.", nil, nil),
 	}
 }
 

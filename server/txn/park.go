@@ -32,8 +32,8 @@ type parked struct {
 	timer *coordinator.Timer
 }
 
-// park has a request looked at again when the id may be free, at the latest when its patience is over. It is false when it
-// is over already, or too many wait.
+// park has a request looked at again when the id may be free, at the latest when its patience is over. It is false
+// when it is over already, or too many wait.
 func (s *shard) park(id string, until time.Time, again func()) bool {
 	left := time.Until(until)
 	if left <= 0 || len(s.parked[id]) >= maxParked {

@@ -21,9 +21,9 @@ import (
 //	| i64 time of the last change | i64 time when the transaction began, or -1
 //	| tags: 0 i64 producer id before, 1 i64 next producer id, 2 i16 transaction version of the client
 //
-// to which comes a tag of ours, 10000: i16 epoch that the producer had before it asked for the present one, where it
-// named that itself. Kafka keeps it in memory alone, and refuses a retry after the coordinator has moved. A null value
-// is a tombstone.
+// to which comes a tag of ours, 10000: i16 epoch that the producer had before it asked for the present one, where
+// it named that itself. Kafka keeps it in memory alone, and refuses a retry after the coordinator has moved. A null
+// value is a tombstone.
 const (
 	keyVersion   = 0
 	valueVersion = 1
@@ -56,8 +56,8 @@ type value struct {
 	previousID int64
 	// nextID is, while a transaction is being ended, the producer id to go on with, -1: the same.
 	nextID int64
-	// lastEpoch is the epoch of which a producer that names it has missed the answer with the present one, or -1. What
-	// ends a transaction sets it, which the record does not have to say.
+	// lastEpoch is the epoch of which a producer that names it has missed the answer with the present one, or -1.
+	// What ends a transaction sets it, which the record does not have to say.
 	lastEpoch  int16
 	timeout    int32 // in milliseconds
 	state      kmsg.TransactionState
@@ -181,9 +181,9 @@ func decodeValue(src []byte, limit int16) (*value, error) {
 		return nil, errBadRecord
 	}
 	v := &value{
-		producerID: in.ProducerID, epoch: in.ProducerEpoch, previousID: in.PreviousProducerID, nextID: in.NextProducerID,
-		lastEpoch: -1, timeout: in.TimeoutMillis, state: in.State, updated: in.LastUpdateTimestamp,
-		started: in.StartTimestamp, version: in.ClientTransactionVersion,
+		producerID: in.ProducerID, epoch: in.ProducerEpoch, previousID: in.PreviousProducerID,
+		nextID: in.NextProducerID, lastEpoch: -1, timeout: in.TimeoutMillis, state: in.State,
+		updated: in.LastUpdateTimestamp, started: in.StartTimestamp, version: in.ClientTransactionVersion,
 	}
 	if v.state < empty || v.state > completeAbort { // the others are never written
 		return nil, errBadRecord

@@ -18,8 +18,8 @@ func Keys() []kmsg.Key {
 	}
 }
 
-// Request answers one request. An error means that there is no answer because the context ended: what was asked for may
-// have been done, or may yet be.
+// Request answers one request. An error means that there is no answer because the context ended: what was asked for
+// may have been done, or may yet be.
 func (c *Coordinator) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
 	resp, err := c.answer(ctx, r)
 	if err != nil {

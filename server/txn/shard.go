@@ -10,7 +10,8 @@ import (
 	"millrace/server/metadata"
 )
 
-// transaction is what is known of a transactional id: the last record about it, and what goes on while this node leads.
+// transaction is what is known of a transactional id: the last record about it, and what goes on while this node
+// leads.
 type transaction struct {
 	id string
 	value
@@ -18,8 +19,8 @@ type transaction struct {
 	ending *ending   // markers are written; nil in other states than Prepare...
 }
 
-// shard is what is known of the transactional ids of one partition. It implements coordinator.State and belongs to the
-// loop of the partition.
+// shard is what is known of the transactional ids of one partition. It implements coordinator.State and belongs to
+// the loop of the partition.
 type shard struct {
 	run       *coordinator.Shard
 	cfg       *Config
@@ -27,13 +28,14 @@ type shard struct {
 	log       *slog.Logger
 	rand      *rand.Rand
 	lastEpoch int16
+	hook      func(id string) // called before each append; a test's
 
 	ids map[string]*transaction
 	// open are the transactions that are Ongoing.
 	open map[string]*transaction
 
-	// busy are ids about which something is under way that is not in the log yet: they get a producer id. Of those the
-	// map ids may know nothing.
+	// busy are ids about which something is under way that is not in the log yet: they get a producer id. Of those
+	// the map ids may know nothing.
 	busy   map[string]bool
 	parked map[string][]*parked
 	lanes  map[int32]*lane // by leader
@@ -45,8 +47,9 @@ type shard struct {
 func newShard(c *Coordinator, run *coordinator.Shard) *shard {
 	return &shard{
 		run: run, cfg: &c.cfg, metrics: c.metrics, rand: c.chance(), lastEpoch: c.lastEpoch,
-		log: c.cfg.Logger.With("topic", metadata.TxnTopic, "partition", run.Number(), "epoch", run.Epoch()),
-		ids: make(map[string]*transaction), open: make(map[string]*transaction), busy: make(map[string]bool),
+		hook: c.hook,
+		log:  c.cfg.Logger.With("topic", metadata.TxnTopic, "partition", run.Number(), "epoch", run.Epoch()),
+		ids:  make(map[string]*transaction), open: make(map[string]*transaction), busy: make(map[string]bool),
 		parked: make(map[string][]*parked), lanes: make(map[int32]*lane), began: time.Now(),
 	}
 }
@@ -126,14 +129,17 @@ func (s *shard) Loaded() {
 // Unloaded lets all go: who is parked is told by the runtime, and markers under way end with the shard.
 func (s *shard) Unloaded() {}
 
-// put makes a change of an id: it is in the log, and in t, when there is no error. Several are made together or not at
-// all.
+// put makes a change of an id: it is in the log, and in t, when there is no error. Several are made together or not
+// at all.
 func (s *shard) put(id string, values ...*value) error {
 	kvs := make([]coordinator.KV, len(values))
 	key := encodeKey(id)
 	for i, v := range values {
 		v.updated = s.millis()
 		kvs[i] = coordinator.KV{Key: key, Value: encodeValue(v)}
+	}
+	if s.hook != nil {
+		s.hook(id)
 	}
 	return s.run.Append(kvs...)
 }
