@@ -315,7 +315,7 @@ func rebuild(b Batch, l *Limits, target Codec, misnumbered bool, maxTimestamp in
 	out := raw
 	if target != None {
 		out = l.Arena.Alloc(len(raw))[:HeaderSize]
-		out = l.Codecs.compress(out, target, l.level(target), raw[HeaderSize:])
+		out = l.Codecs.compress(out, target, l.Level(target), raw[HeaderSize:])
 	}
 	if len(out) > math.MaxInt32 {
 		return nil, fault(ErrTooLarge, "the batch takes %d bytes when rebuilt", len(out))
@@ -401,8 +401,8 @@ func (l *Limits) targetCodec(sent Codec) Codec {
 	return codec
 }
 
-// level is the setting of a codec's level.
-func (l *Limits) level(c Codec) int {
+// Level is the setting of a codec's level, 0 for its default.
+func (l *Limits) Level(c Codec) int {
 	switch c {
 	case Gzip:
 		return l.GzipLevel

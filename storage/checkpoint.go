@@ -19,6 +19,7 @@ const (
 	logStartFile      = "log-start-offset-checkpoint"
 	watermarkFile     = "replication-offset-checkpoint"
 	topicIDFile       = "topic-id-checkpoint"
+	cleanerFile       = "cleaner-offset-checkpoint"
 )
 
 const tmpSuffix = ".tmp"

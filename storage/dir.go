@@ -50,6 +50,7 @@ type Dir struct {
 
 	pinnedFiles       atomic.Int64
 	watermarksChanged atomic.Bool
+	cleanedChanged    atomic.Bool // the cleaner checkpoint differs from what is on disk
 	stats             counters
 
 	// flushing is held while logs are flushed for a checkpoint or a close; offsets while an offset
@@ -75,7 +76,7 @@ type dirEntry struct {
 	opening bool
 	log     *Log // nil while it is not open
 
-	point, start, hw int64
+	point, start, hw, cleaned int64
 }
 
 // OpenDir locks a data directory and reads its checkpoints. Logs are opened one by one.
@@ -171,6 +172,7 @@ func (d *Dir) readLogs(clean, complete bool) error {
 		d.readOffsets(recoveryPointFile, func(e *dirEntry, o int64) { e.point = o }),
 		d.readOffsets(logStartFile, func(e *dirEntry, o int64) { e.start = o }),
 		d.readOffsets(watermarkFile, func(e *dirEntry, o int64) { e.hw = o }),
+		d.readCleaned(),
 	)
 	if err == nil && complete {
 		err = d.readTopicIDs()
@@ -467,6 +469,8 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 	l.end.Store(max(e.point, e.start))
 	l.synced.Store(l.end.Load())
 	l.point.Store(e.point)
+	l.savedPoint.Store(e.point)
+	l.cleaned.Store(e.cleaned)
 	l.hw.Store(e.hw)
 	l.recover, l.endUnknown = !e.clean, !e.known
 	if adopt || l.recover && e.point == 0 && found.TopicID != noTopicID { // its folder may never have been synced
@@ -488,8 +492,9 @@ func (d *Dir) open(e *dirEntry, wanted PartitionName, c Config) (*Log, error) {
 // name, so it is set aside for a person if there is any.
 func (d *Dir) renew(e *dirEntry, n PartitionName, c Config) (*Log, error) {
 	d.mu.Lock()
-	e.point, e.start, e.hw = 0, 0, 0
+	e.point, e.start, e.hw, e.cleaned = 0, 0, 0, 0
 	d.mu.Unlock()
+	d.cleanedChanged.Store(true)
 	if err := d.writeCheckpoints(); err != nil {
 		return nil, err
 	}
@@ -524,6 +529,7 @@ func (d *Dir) named(e *dirEntry, n PartitionName) {
 // DeleteLog closes a log and removes its files in the background. After a crash the log may be there
 // again.
 func (d *Dir) DeleteLog(l *Log) error {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	l.syncing.Lock()
@@ -546,6 +552,7 @@ func (d *Dir) forget(k logKey) {
 	defer d.mu.Unlock()
 	delete(d.logs, k)
 	d.stale[k] = true
+	d.cleanedChanged.Store(true)
 }
 
 // SetAside renames the folder of a log that is not open to TOPIC-PARTITION.ID-stray: it is no log of

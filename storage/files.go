@@ -172,6 +172,10 @@ func (s *segment) open(k fileKind) (File, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s.gone.Load() {
+			f.Close()
+			return nil, errGone
+		}
 		o := &openFile{file: f, owner: p, slot: -1}
 		if p.CompareAndSwap(nil, o) {
 			s.log.dir.files.admit(o)

@@ -302,7 +302,7 @@ func (j *flushJob) publish() {
 	l.newSnapshots = slices.DeleteFunc(l.newSnapshots, func(o int64) bool { return slices.Contains(j.snapshots, o) })
 }
 
-// writeCheckpoints writes the three offset checkpoints.
+// writeCheckpoints writes the offset checkpoints.
 func (d *Dir) writeCheckpoints() error {
 	d.mu.Lock()
 	gone := make([]logKey, 0, len(d.stale))
@@ -311,7 +311,7 @@ func (d *Dir) writeCheckpoints() error {
 	}
 	d.mu.Unlock()
 	d.watermarksChanged.Store(true)
-	for _, write := range []func() error{d.writeRecoveryPoints, d.writeLogStarts, d.writeWatermarks} {
+	for _, write := range []func() error{d.writeRecoveryPoints, d.writeLogStarts, d.writeWatermarks, d.writeCleaned} {
 		if err := write(); err != nil {
 			return err
 		}
@@ -325,12 +325,28 @@ func (d *Dir) writeCheckpoints() error {
 }
 
 func (d *Dir) writeRecoveryPoints() error {
-	return d.writeOffsets(recoveryPointFile, 0, func(e *dirEntry) int64 {
-		if e.log != nil {
-			return e.log.point.Load()
+	type savedPoint struct {
+		log   *Log
+		point int64
+	}
+	var saved []savedPoint
+	d.offsets.Lock()
+	defer d.offsets.Unlock()
+	err := d.writeOffsetsLocked(recoveryPointFile, 0, func(e *dirEntry) int64 {
+		if e.log == nil {
+			return e.point
 		}
-		return e.point
+		s := savedPoint{e.log, e.log.point.Load()}
+		saved = append(saved, s)
+		return s.point
 	})
+	if err != nil {
+		return err
+	}
+	for _, s := range saved {
+		s.log.savedPoint.Store(s.point)
+	}
+	return nil
 }
 
 // SaveLogStarts makes the log start offsets of all logs durable, as SavedStart tells then.
@@ -445,6 +461,7 @@ func (l *Log) closeInOrder() error {
 
 // closeFlushed closes the log if nothing was appended since it was flushed.
 func (l *Log) closeFlushed() (bool, error) {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	l.syncing.Lock()
@@ -476,7 +493,7 @@ func (d *Dir) takeOver(l *Log) {
 		return
 	}
 	e.log = nil
-	e.point, e.start, e.hw = l.point.Load(), l.start.Load(), l.HighWatermark()
+	e.point, e.start, e.hw, e.cleaned = l.point.Load(), l.start.Load(), l.HighWatermark(), l.cleaned.Load()
 	ok := l.Offline() == nil && e.point == l.end.Load()
 	e.clean, e.known = ok, ok
 }
@@ -518,6 +535,7 @@ func (d *Dir) closeLogs() error {
 
 // abandon closes the files of a log that cannot be closed in order.
 func (l *Log) abandon() {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	l.syncing.Lock()

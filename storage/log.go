@@ -33,6 +33,8 @@ type Log struct {
 	// files are synced, and by whatever removes some of them; it is taken after lock.
 	lock    ioLock
 	syncing ioLock
+	// cleaning is held by a round of compaction, and taken before every other lock.
+	cleaning ioLock
 
 	segments atomic.Pointer[segmentList] // nil until the files were first looked at
 	config   atomic.Pointer[Config]
@@ -45,12 +47,14 @@ type Log struct {
 
 	// point is the recovery point: below it data and indexes are durable. The checkpoint on disk may
 	// say less, but never more.
-	point   atomic.Int64
-	next    atomic.Int64 // log start offset to be, while the log begins anew; else none
-	changed atomic.Bool  // since the last checkpoint
-	touched atomic.Bool  // since its files were as a clean stop leaves them
+	point atomic.Int64
+	// savedPoint is the recovery point on disk; cleaned is where compaction goes on.
+	savedPoint, cleaned atomic.Int64
+	next                atomic.Int64 // log start offset to be, while the log begins anew; else none
+	changed             atomic.Bool  // since the last checkpoint
+	touched             atomic.Bool  // since its files were as a clean stop leaves them
 
-	truncations atomic.Uint64 // odd while a truncation runs; readers compare it
+	truncations atomic.Uint64 // odd while a truncation runs, or files change names; readers compare it
 	closed      atomic.Bool
 	failure     atomic.Pointer[failure]
 
@@ -79,6 +83,9 @@ type Log struct {
 	onSynced    func(int64)  // guarded by mu
 	onOffline   func(error)  // guarded by mu
 
+	stopRound context.CancelCauseFunc // guarded by mu; ends the round of compaction under way
+	holds     int                     // guarded by mu; who keeps rounds from beginning
+
 	// Guarded by the committer's mu.
 	requested bool // in the committer's list
 	scheduled bool // in the committer's list of flush times
@@ -88,7 +95,7 @@ type Log struct {
 type failure struct{ err error }
 
 func newLog(d *Dir, n PartitionName, c Config) *Log {
-	l := &Log{dir: d, path: n.String(), name: n, lock: newIOLock(), syncing: newIOLock()}
+	l := &Log{dir: d, path: n.String(), name: n, lock: newIOLock(), syncing: newIOLock(), cleaning: newIOLock()}
 	c = c.normal()
 	l.config.Store(&c)
 	l.next.Store(noOffset)
@@ -127,6 +134,9 @@ func (l *Log) SetHighWatermark(hw int64) {
 		l.dir.watermarksChanged.Store(true)
 	}
 }
+
+// Generation changes whenever batches are cut off or compacted away.
+func (l *Log) Generation() uint64 { return l.truncations.Load() }
 
 // Size is the number of bytes in all segments' log files.
 func (l *Log) Size() (int64, error) {
@@ -279,21 +289,31 @@ func (l *Log) LatestEpoch() (int32, error) {
 func (l *Log) Scan(from int64, f func(b record.Batch) error) error {
 	end := l.end.Load()
 	from = max(from, l.start.Load())
-	for from < end {
-		next, err := l.scanSegment(from, end, f)
+	var failed error
+	call := func(b record.Batch) error {
+		failed = f(b)
+		return failed
+	}
+	for tries := 0; from < end; {
+		list := l.segments.Load()
+		next, err := l.scanSegment(from, end, call)
+		if err != nil && failed == nil && isMissing(err) && tries < maxReads && l.waitForWriter() != list {
+			from, tries = next, tries+1 // compaction has replaced the segment
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		from = next
+		from, tries = next, 0
 	}
 	return nil
 }
 
-// scanSegment calls f with the batches of one segment and gives the offset to go on from.
+// scanSegment calls f with the batches of one segment and gives the offset to go on from, also with an error.
 func (l *Log) scanSegment(from, end int64, f func(b record.Batch) error) (int64, error) {
 	list, err := l.list()
 	if err != nil {
-		return 0, err
+		return from, err
 	}
 	i := list.at(from)
 	next := end
@@ -305,7 +325,7 @@ func (l *Log) scanSegment(from, end int64, f func(b record.Batch) error) (int64,
 		return next, nil
 	}
 	if err != nil {
-		return 0, err
+		return from, err
 	}
 	w := list[i].walk(b.pos, list[i].size.Load())
 	defer w.close()
@@ -313,14 +333,15 @@ func (l *Log) scanSegment(from, end int64, f func(b record.Batch) error) (int64,
 	for w.more() {
 		b, err := w.scanNext()
 		if err != nil {
-			return 0, err
+			return from, err
 		}
 		if b.BaseOffset() >= end {
 			break
 		}
 		if err := f(b); err != nil {
-			return 0, err
+			return from, err
 		}
+		from = b.NextOffset()
 	}
 	return next, nil
 }
@@ -370,6 +391,9 @@ func (l *Log) rebuildIndexes(s *segment) error {
 func (l *Log) rebuildIndexesLocked(s *segment) error {
 	if err := l.usable(); err != nil {
 		return err
+	}
+	if s.gone.Load() {
+		return errGone
 	}
 	l.dir.logger.Warn("index made anew", "topic", l.name.Topic, "partition", l.name.Partition, "offset", s.base)
 	l.markChanged()

@@ -29,6 +29,9 @@ type segment struct {
 	aborted txnIndex
 	hints   hints
 
+	gone   atomic.Bool // another segment has the file names; set before that
+	suffix string      // of the file names, as long as the segment is in the making
+
 	// Guarded by the log's lock, and of use in the active segment only.
 	pinned         *openFile     // the log file, open for writing
 	sinceEntry     int64         // bytes since the last index entry
@@ -85,7 +88,9 @@ func (s *segment) resetIndexes() {
 	s.times.state.Store(newIndexState(0))
 }
 
-func (s *segment) fileName(k fileKind) string { return offsetFileName(s.log.path, s.base, k.suffix()) }
+func (s *segment) fileName(k fileKind) string {
+	return offsetFileName(s.log.path, s.base, k.suffix()+s.suffix)
+}
 
 // relative is an offset as the indexes store it.
 func (s *segment) relative(offset int64) int64 {
@@ -96,9 +101,9 @@ func (s *segment) relative(offset int64) int64 {
 	return r
 }
 
-// observe takes a batch's timestamp into account. The log's mu is held.
+// observe takes a batch's timestamp into account, unless there is no record to it. The log's mu is held.
 func (s *segment) observe(b record.Batch) {
-	if ts := b.MaxTimestamp(); ts > s.greatest.timestamp {
+	if ts := b.MaxTimestamp(); ts > s.greatest.timestamp && b.Count() > 0 {
 		s.greatest = greatestTimestamp{ts, b.LastOffset()}
 	}
 }
@@ -171,7 +176,7 @@ func (s *segment) scanTimestamps(from int64) (greatestTimestamp, error) {
 		if err != nil {
 			return g, err
 		}
-		if b.LastOffset() >= from && b.MaxTimestamp() > g.timestamp {
+		if b.LastOffset() >= from && b.MaxTimestamp() > g.timestamp && b.Count() > 0 {
 			g = greatestTimestamp{b.MaxTimestamp(), b.LastOffset()}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 // TruncateTo removes all batches with offsets at or above offset, also the one it falls into. At or
 // above the log end only the epochs that start there go.
 func (l *Log) TruncateTo(offset int64) error {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	list, err := l.listLocked()
@@ -47,10 +48,37 @@ func (l *Log) cutPointLocked(s *segment, offset int64) (pos, cut int64, err erro
 			b, err = s.find(offset)
 		}
 	}
+	pos, cut = b.pos, min(offset, b.base)
 	if err == errNoBatch {
-		return s.size.Load(), offset, nil
+		pos, cut, err = s.size.Load(), offset, nil
 	}
-	return b.pos, min(offset, b.base), err
+	if err == nil && l.gaps { // the batch before need not reach up to there
+		cut, err = s.endBefore(pos)
+	}
+	return pos, cut, err
+}
+
+// endBefore is the offset at which the batch before a position ends, where the next one begins.
+func (s *segment) endBefore(pos int64) (int64, error) {
+	if _, err := s.loadIndex(&s.offsets); err != nil {
+		return 0, err
+	}
+	_, e, err := s.floor(&s.offsets, byValue, pos-1)
+	if err != nil {
+		return 0, err
+	}
+	w := s.walk(e.value, pos)
+	defer w.close()
+	w.lax = true
+	end := s.base
+	for w.more() {
+		b, _, err := w.header()
+		if err != nil {
+			return 0, err
+		}
+		end = b.NextOffset()
+	}
+	return end, nil
 }
 
 // cutLocked makes the i-th segment the last and cuts it at pos, below offset cut. The order of the
@@ -61,6 +89,9 @@ func (l *Log) cutLocked(list segmentList, i int, pos, cut int64) error {
 	l.truncations.Add(1)
 	defer l.truncations.Add(1)
 	if err := l.lowerPointLocked(cut); err != nil {
+		return err
+	}
+	if err := l.lowerCleanedLocked(cut); err != nil {
 		return err
 	}
 	for j := len(list) - 1; j > i; j-- {
@@ -139,6 +170,7 @@ func (l *Log) cutSegmentLocked(old *segment, pos, cut int64) (*segment, int64, e
 // TruncateFullyAndStartAt empties the log and makes it start, and go on, at offset. After ErrDiskFull the log is as it
 // was.
 func (l *Log) TruncateFullyAndStartAt(offset int64) error {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	list, err := l.listLocked()
@@ -189,6 +221,7 @@ func (l *Log) restartLocked(list segmentList, offset int64) error {
 // BeginWithin makes an empty log begin with a batch in whose midst it starts, and keeps its start. After ErrDiskFull
 // the log is as it was. b is not kept.
 func (l *Log) BeginWithin(b record.Batch) error {
+	defer l.holdRounds()()
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	list, err := l.listLocked()
@@ -244,6 +277,9 @@ func (l *Log) begunLocked(s *segment, b record.Batch) {
 // would bring to light: epochs are found again in the batches past the recovery point.
 func (l *Log) prepareRestartLocked(offset int64) error {
 	if err := l.lowerPointLocked(0); err != nil {
+		return err
+	}
+	if err := l.lowerCleanedLocked(offset); err != nil {
 		return err
 	}
 	if err := l.dropEpochFileLocked(); err != nil {

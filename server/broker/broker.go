@@ -138,6 +138,7 @@ func Open(cfg Config) *Broker {
 	b.waiters.New = func() any { return partition.NewWaiter() }
 	b.wg.Go(b.sweep)
 	b.wg.Go(b.scrub)
+	b.wg.Go(newCleaner(b).run)
 	return b
 }
 

@@ -18,6 +18,10 @@ type metrics struct {
 
 	scrubCorrupt prometheus.Counter
 
+	cleanRounds, cleanFailures, cleanRead, cleanWritten, cleanDropped, cleanKeyless prometheus.Counter
+
+	uncleanable prometheus.Gauge
+
 	refusals *prometheus.CounterVec // by Kafka's name of the error
 	waiting  prometheus.Gauge
 }
@@ -29,13 +33,24 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 		return c
 	}
 	m := &metrics{
-		batchesIn:    counter("millrace_produced_batches_total", "Record batches appended for clients."),
-		recordsIn:    counter("millrace_produced_records_total", "Records appended for clients."),
-		bytesIn:      counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
-		bytesOut:     counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
-		fedBytes:     counter("millrace_replication_out_bytes_total", "Bytes of record batches answered to followers."),
-		replicaIn:    counter("millrace_replication_in_bytes_total", "Bytes of record batches fetched from leaders."),
-		scrubCorrupt: counter("millrace_scrub_corrupt_batches_total", "Damaged record batches that scrubs have found."),
+		batchesIn:     counter("millrace_produced_batches_total", "Record batches appended for clients."),
+		recordsIn:     counter("millrace_produced_records_total", "Records appended for clients."),
+		bytesIn:       counter("millrace_produced_bytes_total", "Bytes of record batches appended for clients."),
+		bytesOut:      counter("millrace_fetched_bytes_total", "Bytes of record batches answered to fetches."),
+		fedBytes:      counter("millrace_replication_out_bytes_total", "Bytes of record batches answered to followers."),
+		replicaIn:     counter("millrace_replication_in_bytes_total", "Bytes of record batches fetched from leaders."),
+		scrubCorrupt:  counter("millrace_scrub_corrupt_batches_total", "Damaged record batches that scrubs have found."),
+		cleanRounds:   counter("millrace_cleaner_rounds_total", "Rounds of compaction that were completed."),
+		cleanFailures: counter("millrace_cleaner_failures_total", "Rounds of compaction that failed."),
+		cleanRead:     counter("millrace_cleaner_read_bytes_total", "Bytes that compaction has read."),
+		cleanWritten:  counter("millrace_cleaner_written_bytes_total", "Bytes that compaction has written."),
+		cleanDropped:  counter("millrace_cleaner_dropped_records_total", "Records that compaction has left out."),
+		cleanKeyless: counter("millrace_cleaner_keyless_records_total",
+			"Records that compaction has left out because they have no key."),
+		uncleanable: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "millrace_cleaner_uncleanable_partitions",
+			Help: "Partitions whose compaction has failed; it is tried again when the node starts again.",
+		}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_refused_batches_total",
 			Help: "Record batches refused or not committed in time, by Kafka error.",
@@ -44,7 +59,7 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Name: "millrace_waiting_fetches", Help: "Fetches that wait for records.",
 		}),
 	}
-	r.MustRegister(m.refusals, m.waiting,
+	r.MustRegister(m.refusals, m.waiting, m.uncleanable,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "millrace_leader_partitions", Help: "Partitions that this node leads.",
 		}, func() float64 { led, _ := b.Partitions(); return float64(led) }),

@@ -63,7 +63,13 @@ func (b *Broker) sweepOnce(retention, expiry, scrub *deadline, reopen *backOff) 
 	}
 	now, settings := time.Now(), v.image.Settings()
 	if retention.due(now, settings.InitialTaskDelay) {
-		b.eachReplica(v, (*partition.Replica).ApplyRetention)
+		cleaner := settings.Cleaner.Enable
+		b.eachReplica(v, func(r *partition.Replica) error {
+			if cleaner && r.Compacted() {
+				return nil // the cleaner does it, so that the two are not in each other's way
+			}
+			return r.ApplyRetention()
+		})
 	}
 	if expiry.due(now, settings.ProducerIDExpirationCheckInterval) {
 		b.eachReplica(v, func(r *partition.Replica) error {

@@ -146,21 +146,26 @@ func brokerLogKeys() []ConfigKey {
 func brokerCleanerKeys() []ConfigKey {
 	return []ConfigKey{{
 		Name: "log.cleaner.backoff.ms", Type: longType, Default: "15000", check: atLeast(0), Update: ClusterWide,
-		Doc: "How long compaction sleeps when there is nothing to compact.",
+		Acts: true,
+		Doc:  "How long compaction sleeps when there is nothing to compact.",
 	}, {
-		Name: "log.cleaner.dedupe.buffer.size", Type: longType, Default: "134217728", check: atLeast(1 << 20),
-		Update: ClusterWide,
-		Doc:    "The memory for the keys of one round of compaction.",
+		Name: "log.cleaner.dedupe.buffer.size", Type: longType, Default: "33554432", check: atLeast(1 << 20),
+		Update: ClusterWide, Acts: true,
+		Doc: "The memory for the keys of one round of compaction, 24 bytes each. What has more keys takes more rounds.",
+	}, {
+		Name: "log.cleaner.enable", Type: boolType, Default: "true", Update: ClusterWide, Acts: true,
+		Doc: "Whether logs are compacted on this node.",
 	}, {
 		Name: "log.cleaner.io.buffer.size", Type: intType, Default: "524288", check: atLeast(0), Update: ClusterWide,
-		Doc: "The memory that compaction reads and writes through.",
+		Acts: true,
+		Doc:  "How many bytes compaction reads, and writes, at a time; at least 65536 are, at most 8388608.",
 	}, {
 		Name: "log.cleaner.io.max.bytes.per.second", Type: kmsg.ConfigTypeDouble, Default: "1.7976931348623157E308",
-		check: betweenReal(1, 1.7976931348623157e308), Update: ClusterWide,
+		check: betweenReal(1, 1.7976931348623157e308), Update: ClusterWide, Acts: true,
 		Doc: "The rate at which compaction reads and writes; the default is no limit.",
 	}, {
 		Name: "log.cleaner.threads", Type: intType, Default: "1", check: atLeast(1), Update: ClusterWide, pool: true,
-		Doc: "Threads that compact logs.",
+		Doc: "Threads that compact logs: there is one.",
 	}}
 }
 

@@ -151,6 +151,10 @@ func TestSettings(t *testing.T) {
 		MaxCompactionLag: math.MaxInt64, MinCleanableDirtyRatio: 0.5,
 	}, *plain.Topic("have").Settings)
 	require.Equal(t, metadata.BrokerSettings{
+		Cleaner: metadata.CleanerSettings{
+			Enable: true, Backoff: 15 * time.Second, MapBytes: 32 << 20, BufferBytes: 512 << 10,
+			BytesPerSecond: math.MaxFloat64,
+		},
 		AutoCreateTopics: true, DeleteTopics: true, NumPartitions: 1, DefaultReplicationFactor: 1, FetchMaxBytes: 57671680,
 		InitialTaskDelay: 30 * time.Second, RetentionCheckInterval: 5 * time.Minute, RecoveryPointInterval: time.Minute,
 		HighWatermarkInterval: 5 * time.Second, ScrubInterval: 7 * 24 * time.Hour,

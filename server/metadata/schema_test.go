@@ -117,7 +117,7 @@ func brokerValues() map[string]values {
 		}
 	}
 	for _, name := range strings.Fields("auto.create.topics.enable auto.leader.rebalance.enable " +
-		"controlled.shutdown.enable delete.topic.enable transaction.partition.verification.enable") {
+		"controlled.shutdown.enable delete.topic.enable log.cleaner.enable transaction.partition.verification.enable") {
 		all[name] = boolean()
 	}
 	for _, name := range strings.Fields("advertised.listeners broker.rack listener.security.protocol.map listeners " +

@@ -118,6 +118,9 @@ type BrokerSettings struct {
 	RecoveryPointInterval  time.Duration // log.flush.offset.checkpoint.interval.ms
 	HighWatermarkInterval  time.Duration // replica.high.watermark.checkpoint.interval.ms
 
+	// Cleaner is what compaction works by.
+	Cleaner CleanerSettings
+
 	LogSync         string // ack, interval or never
 	LogSyncInterval time.Duration
 
@@ -162,6 +165,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ScrubInterval:                     r.millis("log.scrub.interval.ms"),
 		RecoveryPointInterval:             r.millis("log.flush.offset.checkpoint.interval.ms"),
 		HighWatermarkInterval:             r.millis("replica.high.watermark.checkpoint.interval.ms"),
+		Cleaner:                           r.cleanerSettings(),
 		LogSync:                           r.value("log.sync").text,
 		LogSyncInterval:                   r.millis("log.sync.interval.ms"),
 		ProducerIDExpiration:              r.millis("producer.id.expiration.ms"),
@@ -183,6 +187,25 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ReplicaFetchBackoff:               r.millis("replica.fetch.backoff.ms"),
 		LeaderThrottleRate:                r.rate("leader.replication.throttled.rate"),
 		FollowerThrottleRate:              r.rate("follower.replication.throttled.rate"),
+	}
+}
+
+// CleanerSettings is the configuration of the compaction of logs.
+type CleanerSettings struct {
+	Enable         bool
+	Backoff        time.Duration // between looks for something to be compacted
+	MapBytes       int
+	BufferBytes    int
+	BytesPerSecond float64 // read and written
+}
+
+func (r settingsReader) cleanerSettings() CleanerSettings {
+	return CleanerSettings{
+		Enable:         r.value("log.cleaner.enable").yes,
+		Backoff:        r.millis("log.cleaner.backoff.ms"),
+		MapBytes:       r.int("log.cleaner.dedupe.buffer.size"),
+		BufferBytes:    r.int("log.cleaner.io.buffer.size"),
+		BytesPerSecond: r.value("log.cleaner.io.max.bytes.per.second").real,
 	}
 }
 

@@ -69,8 +69,8 @@ func topicRetentionKeys() []ConfigKey {
 		Name: "cleanup.policy", Type: kmsg.ConfigTypeList, Default: "delete", check: setOf("compact", "delete"),
 		Synonyms: same("log.cleanup.policy"), Acts: true,
 		Doc: "What becomes of old records: delete drops segments by retention.ms and retention.bytes; compact keeps the " +
-			"latest value of each key; both may be given; with neither, records stay for ever. Compaction itself is not " +
-			"acted on yet, but a topic with compact refuses records without a key.",
+			"latest value of each key, and a topic with it refuses records without a key; both may be given; with neither, " +
+			"records stay for ever.",
 	}, {
 		Name: "file.delete.delay.ms", Type: kmsg.ConfigTypeLong, Default: "60000", check: atLeast(0),
 		Synonyms: same("log.segment.delete.delay.ms"), Acts: true,
@@ -180,20 +180,20 @@ func compressionTypes() check {
 func topicCompactionKeys() []ConfigKey {
 	return []ConfigKey{{
 		Name: "delete.retention.ms", Type: kmsg.ConfigTypeLong, Default: "86400000", check: atLeast(0),
-		Synonyms: same("log.cleaner.delete.retention.ms"),
-		Doc:      "How long compaction keeps the tombstone of a key, so that readers learn of the deletion.",
+		Synonyms: same("log.cleaner.delete.retention.ms"), Acts: true,
+		Doc: "How long compaction keeps the tombstone of a key, so that readers learn of the deletion.",
 	}, {
 		Name: "max.compaction.lag.ms", Type: kmsg.ConfigTypeLong, Default: maxLong, check: atLeast(1),
-		Synonyms: same("log.cleaner.max.compaction.lag.ms"),
-		Doc:      "The age above which a record must be compacted.",
+		Synonyms: same("log.cleaner.max.compaction.lag.ms"), Acts: true,
+		Doc: "The age above which a record must be compacted, whatever part of the log is new. Segments roll at that age.",
 	}, {
 		Name: "min.cleanable.dirty.ratio", Type: kmsg.ConfigTypeDouble, Default: "0.5", check: betweenReal(0, 1),
-		Synonyms: same("log.cleaner.min.cleanable.ratio"),
-		Doc:      "The part of a log that must be new before it is compacted.",
+		Synonyms: same("log.cleaner.min.cleanable.ratio"), Acts: true,
+		Doc: "The part of a log that must be new before it is compacted.",
 	}, {
 		Name: "min.compaction.lag.ms", Type: kmsg.ConfigTypeLong, Default: "0", check: atLeast(0),
-		Synonyms: same("log.cleaner.min.compaction.lag.ms"),
-		Doc:      "The age below which a record is not compacted. At most max.compaction.lag.ms.",
+		Synonyms: same("log.cleaner.min.compaction.lag.ms"), Acts: true,
+		Doc: "The age below which a segment's records are not compacted. At most max.compaction.lag.ms.",
 	}}
 }
 

@@ -54,20 +54,28 @@ func (c *local) read(r FetchRequest) (f Fetched, err error) {
 	if r.Offset >= limit || r.BoundsOnly {
 		return f, nil
 	}
-	res, err := c.log.Read(r.Offset, r.MaxBytes, limit, r.Alloc)
-	if err != nil {
-		return f, c.readFailed(r.Offset, err)
-	}
-	if r.ReadCommitted && len(res.Batches) > 0 {
-		if f.Aborted, err = c.aborted(r.Offset, res.NextOffset); err != nil {
+	generation := c.log.Generation()
+	for tries := 0; ; tries++ {
+		res, err := c.log.Read(r.Offset, r.MaxBytes, limit, r.Alloc)
+		if err != nil {
 			return f, c.readFailed(r.Offset, err)
 		}
-		if c.hw.Load() < res.NextOffset { // truncated meanwhile
-			return f, nil
+		if r.ReadCommitted && len(res.Batches) > 0 {
+			if f.Aborted, err = c.aborted(r.Offset, res.NextOffset); err != nil {
+				return f, c.readFailed(r.Offset, err)
+			}
+			if c.hw.Load() < res.NextOffset { // truncated meanwhile
+				return f, nil
+			}
+			now := c.log.Generation()
+			if now != generation && tries < maxRebuilds { // compacted meanwhile: what was read may not be what is listed
+				generation = now
+				continue
+			}
 		}
+		f.Records, f.Next = res.Batches, res.NextOffset
+		return f, nil
 	}
-	f.Records, f.Next = res.Batches, res.NextOffset
-	return f, nil
 }
 
 func outOfRange(offset int64, b Bounds) error {

@@ -171,6 +171,9 @@ func (r *Replica) Follow(role Role) *Follower {
 func (r *Replica) Reconfigure(s *Settings) {
 	r.settings.Store(s)
 	r.log.Reconfigure(s.log)
+	if !s.compact.on {
+		r.log.StopCompaction()
+	}
 	if l := r.leader.Load(); l != nil {
 		l.advance()
 	}

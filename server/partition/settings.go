@@ -14,6 +14,15 @@ type Settings struct {
 	limits    record.Limits // without the moment: Now is set for each append
 	log       storage.Config
 	minInSync int // min.insync.replicas
+	compact   compaction
+}
+
+// compaction is what of the settings the cleaner goes by.
+type compaction struct {
+	on              bool
+	minRatio        float64
+	minLag, maxLag  time.Duration
+	deleteRetention time.Duration
 }
 
 // NewSettings translates a topic's settings for the log and for the check of batches.
@@ -46,6 +55,13 @@ func NewSettings(t *metadata.TopicSettings) *Settings {
 			Preallocate:     t.Preallocate,
 		},
 		minInSync: t.MinInsyncReplicas,
+		compact: compaction{
+			on: t.CleanupCompact, minRatio: t.MinCleanableDirtyRatio, minLag: t.MinCompactionLag,
+			maxLag: t.MaxCompactionLag, deleteRetention: t.DeleteRetention,
+		},
+	}
+	if t.CleanupCompact {
+		s.log.SegmentAge = min(s.log.SegmentAge, t.MaxCompactionLag)
 	}
 	if t.LogAppendTime {
 		s.limits.TimestampType = record.LogAppendTime

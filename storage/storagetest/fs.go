@@ -368,6 +368,18 @@ func (f *FS) Stat(name string) (e storage.Entry, err error) {
 	}, nil
 }
 
+// SetModTime says when a file was last written. It is no operation: nothing but retention looks at it.
+func (f *FS) SetModTime(name string, t time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.find(name)
+	if err != nil {
+		return pathError(OpStat, name, err)
+	}
+	n.modTime = t
+	return nil
+}
+
 // SyncDir implements storage.FS.
 func (f *FS) SyncDir(name string) (err error) {
 	injected, err := f.begin(OpSyncDir, name)

@@ -1,0 +1,251 @@
+package record
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Compactor goes over the records of batches for compaction, and leaves some of them out. Records that stay are
+// copied as they are encoded. It keeps its buffers between batches; the zero Compactor is ready to use. It is not safe
+// for concurrent use.
+type Compactor struct {
+	// Codecs lends compressors and decompressors; nil makes them anew for each batch.
+	Codecs *Codecs
+	// Level is the level in a codec's own scale, 0 for its default; nil is that for all.
+	Level func(Codec) int
+
+	raw    []byte // expanded records
+	packed []byte // records that stay, to be compressed
+	keyed  KeyedRecord
+	kept   []stretch
+}
+
+// KeyedRecord is what compaction looks at in a record. Key is nil for null, and valid during the call it is given to.
+type KeyedRecord struct {
+	Offset    int64
+	Key       []byte
+	Tombstone bool // the value is null
+}
+
+// Verdict says what becomes of a record.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Drop Verdict = iota
+	Keep
+	// KeepUntilHorizon keeps a record of a batch that has a delete horizon, or is to get one.
+	KeepUntilHorizon
+)
+
+// Outcome says what became of a batch.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Unchanged Outcome = iota
+	Rewritten
+	Emptied // no record is left
+)
+
+// stretch is a run of records that stay: from byte start to end of the expanded records.
+type stretch struct{ start, end int }
+
+// keptCapacity bounds the buffers that are kept between batches.
+const keptCapacity = 4 << 20
+
+// encoded is a record as it lies among the others of its batch.
+type encoded struct {
+	start, end     int // all of it
+	rest           int // what follows the timestamp delta
+	timestampDelta int64
+}
+
+// records gives the expanded records of a batch.
+func (c *Compactor) records(b Batch) ([]byte, error) {
+	if b.Codec() == None || len(b) == HeaderSize {
+		return b.Payload(), nil
+	}
+	if cap(c.raw) > keptCapacity {
+		c.raw = nil
+	}
+	var err error
+	c.raw, err = c.Codecs.expand(c.raw[:0], b.Codec(), b.Payload(), DefaultExpandedBytes)
+	return c.raw, err
+}
+
+// Each calls f with the records of a batch that Verify has accepted, until f says that it has enough.
+func (c *Compactor) Each(b Batch, f func(r *KeyedRecord) (more bool)) error {
+	raw, err := c.records(b)
+	if err != nil {
+		return err
+	}
+	return c.walk(b, raw, func(*encoded) bool { return f(&c.keyed) })
+}
+
+// walk calls f with the records, whose keys are in c.keyed then.
+func (c *Compactor) walk(b Batch, raw []byte, f func(e *encoded) (more bool)) error {
+	base, most, last := b.BaseOffset(), b.LastOffsetDelta(), int32(-1)
+	var e encoded
+	for i := range b.Count() {
+		delta, ok := c.keyed.decode(raw, &e)
+		if !ok || delta <= last || delta > most {
+			return corrupt("record %d: malformed", i)
+		}
+		last = delta
+		c.keyed.Offset = base + int64(delta)
+		if !f(&e) {
+			return nil
+		}
+		e.start = e.end
+	}
+	if e.start != len(raw) {
+		return corrupt("%d bytes after the last record", len(raw)-e.start)
+	}
+	return nil
+}
+
+// decode reads the record that begins at e.start.
+func (r *KeyedRecord) decode(raw []byte, e *encoded) (offsetDelta int32, ok bool) {
+	size, n := varint32(raw[e.start:])
+	if n == 0 || size < 1 || int(size) > len(raw)-e.start-n {
+		return 0, false
+	}
+	e.end = e.start + n + int(size)
+	p := raw[e.start+n+1 : e.end] // behind the attributes, of which none are defined
+	if e.timestampDelta, n = varint64(p); n == 0 {
+		return 0, false
+	}
+	p = p[n:]
+	e.rest = e.end - len(p)
+	if offsetDelta, n = varint32(p); n == 0 {
+		return 0, false
+	}
+	if r.Key, p, ok = takeBytes(p[n:]); !ok {
+		return 0, false
+	}
+	value, n := varint32(p)
+	r.Tombstone = value < 0
+	return offsetDelta, n > 0 && value >= -1 && int(value) <= len(p)-n
+}
+
+// Filter appends to dst what judge leaves of a batch that Verify has accepted: offsets, sequences, epochs and codec
+// stay. It appends nothing where the outcome is not Rewritten. A batch with records that are to be kept until a delete
+// horizon gets this one, unless it has one: its base timestamp is the horizon then, which the timestamps of its records
+// are relative to.
+func (c *Compactor) Filter(
+	dst []byte, b Batch, horizon int64, judge func(r *KeyedRecord) Verdict,
+) (out []byte, o Outcome, err error) {
+	raw, err := c.records(b)
+	if err != nil {
+		return dst, Unchanged, err
+	}
+	f := filtered{batch: b, raw: raw, greatest: noGreatest, rebase: 0}
+	c.kept = c.kept[:0]
+	err = c.walk(b, raw, func(e *encoded) bool {
+		switch judge(&c.keyed) {
+		case Drop:
+			return true
+		case KeepUntilHorizon:
+			f.horizon = true
+		}
+		f.count++
+		f.size += e.end - e.start
+		f.greatest = max(f.greatest, b.BaseTimestamp()+e.timestampDelta)
+		if n := len(c.kept); n > 0 && c.kept[n-1].end == e.start {
+			c.kept[n-1].end = e.end
+		} else {
+			c.kept = append(c.kept, stretch{e.start, e.end})
+		}
+		return true
+	})
+	f.horizon = f.horizon && !b.HasDeleteHorizon()
+	switch {
+	case err != nil:
+		return dst, Unchanged, err
+	case f.count == 0:
+		return dst, Emptied, nil
+	case f.count == b.Count() && !f.horizon:
+		return dst, Unchanged, nil
+	}
+	return c.rewrite(dst, &f, horizon), Rewritten, nil
+}
+
+const noGreatest = -1 << 63
+
+// filtered is what is left of a batch.
+type filtered struct {
+	batch    Batch
+	raw      []byte
+	count    int32
+	size     int
+	greatest int64 // timestamp
+	horizon  bool  // it is to get one
+	rebase   int64 // what the timestamp deltas change by
+}
+
+// rewrite appends the batch with the records that are kept.
+func (c *Compactor) rewrite(dst []byte, f *filtered, horizon int64) []byte {
+	fields := f.batch.fields()
+	fields.Count = f.count
+	if f.batch.TimestampType() == CreateTime {
+		fields.MaxTimestamp = f.greatest
+	}
+	if f.horizon {
+		f.rebase = fields.BaseTimestamp - horizon
+		fields.BaseTimestamp = horizon
+		fields.Attributes |= attrDeleteHorizon
+	}
+	at, codec := len(dst), f.batch.Codec()
+	dst = append(slices.Grow(dst, HeaderSize+f.size), f.batch[:HeaderSize]...)
+	if codec == None {
+		dst = c.appendKept(dst, f)
+	} else {
+		if cap(c.packed) > keptCapacity {
+			c.packed = nil
+		}
+		c.packed = c.appendKept(c.packed[:0], f)
+		level := 0
+		if c.Level != nil {
+			level = c.Level(codec)
+		}
+		dst = c.Codecs.compress(dst, codec, level, c.packed)
+	}
+	fields.seal(dst[at:])
+	return dst
+}
+
+// appendKept appends the records that are kept.
+func (c *Compactor) appendKept(dst []byte, f *filtered) []byte {
+	for _, s := range c.kept {
+		if !f.horizon {
+			dst = append(dst, f.raw[s.start:s.end]...)
+			continue
+		}
+		for e := (encoded{start: s.start}); e.start < s.end; e.start = e.end {
+			c.keyed.decode(f.raw, &e)
+			dst = appendRebased(dst, f, &e)
+		}
+	}
+	return dst
+}
+
+// appendRebased appends a record whose timestamp delta changes.
+func appendRebased(dst []byte, f *filtered, e *encoded) []byte {
+	delta := e.timestampDelta + f.rebase
+	if f.batch.TimestampType() == LogAppendTime { // its own one counts for nothing
+		delta = f.batch.MaxTimestamp() - f.batch.BaseTimestamp() + f.rebase
+	}
+	dst = binary.AppendVarint(dst, int64(1+varintSize(delta)+e.end-e.rest))
+	dst = append(dst, 0) // attributes
+	dst = binary.AppendVarint(dst, delta)
+	return append(dst, f.raw[e.rest:e.end]...)
+}
+
+// AppendEmptied appends what is left of a batch all of whose records are gone, but whose header is of use: offsets,
+// sequences, epochs and the greatest timestamp.
+func AppendEmptied(dst []byte, b Batch) []byte {
+	f := b.fields()
+	f.Attributes &= attrLogAppendTime | attrTransactional | attrControl
+	return AppendEmpty(dst, f)
+}
