@@ -71,7 +71,11 @@ func (g *rig) testFaults(t *testing.T) {
 // state is all that a request could have changed.
 func (g *rig) state(t *testing.T) []json.RawMessage {
 	t.Helper()
-	paths := []string{"/v1/topics?internal=true", "/v1/topics/orders", "/v3/clusters/" + g.cluster + "/brokers/1/configs"}
+	v3 := "/v3/clusters/" + g.cluster
+	paths := []string{
+		"/v1/topics?internal=true", "/v1/topics/orders", v3 + "/brokers/1/configs",
+		"/v1/groups/reports/offsets", v3 + "/consumer-groups/audit", v3 + "/consumer-groups/audit/lags",
+	}
 	out := make([]json.RawMessage, len(paths))
 	for i, path := range paths {
 		g.call(t, "GET", path, nil, &out[i])

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/record"
+	"millrace/server"
 	"millrace/server/servertest"
 	"millrace/storage/storagetest"
 )
@@ -36,7 +37,13 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{contract: loadContract(t), seen: map[string]bool{}}
-	g.node = servertest.Start(t, servertest.Options{Disk: storagetest.New()}) // in memory, since a sync takes long
+	g.node = servertest.Start(t, servertest.Options{ // in memory, since a sync takes long
+		Disk: storagetest.New(), Change: func(c *server.Config) {
+			c.Broker = map[string]string{
+				"offsets.topic.num.partitions": "1", "group.consumer.assignment.interval.ms": "0",
+			}
+		},
+	})
 	var clusters struct {
 		Data []struct {
 			ID string `json:"cluster_id"`
@@ -49,8 +56,8 @@ func newRig(t *testing.T) *rig {
 }
 
 // restore brings the node into the state that the examples are written for: a topic `orders` of one partition with four
-// records, the last by the producer `till-9`, a broker config that was set for the cluster and for the broker, and
-// nothing else.
+// records, the last by the producer `till-9`, the groups `reports` and `audit`, a broker config that was set for the
+// cluster and for the broker, and nothing else.
 func (g *rig) restore(t *testing.T) {
 	t.Helper()
 	if g.clean {
@@ -68,14 +75,15 @@ func (g *rig) restore(t *testing.T) {
 		path := "/v3/clusters/" + g.cluster + configs + "message.max.bytes"
 		g.call(t, "PUT", path, map[string]string{"value": "2097164"}, nil)
 	}
+	g.restoreGroups(t)
 	g.clean = true
 }
 
-// clear deletes all topics.
+// clear deletes all topics, with which goes what groups have committed.
 func (g *rig) clear(t *testing.T) {
 	t.Helper()
 	var topics struct{ Items []struct{ Name string } }
-	g.call(t, "GET", "/v1/topics?internal=true", nil, &topics)
+	g.call(t, "GET", "/v1/topics", nil, &topics)
 	for _, topic := range topics.Items {
 		g.call(t, "DELETE", "/v1/topics/"+topic.Name, nil, nil)
 	}
