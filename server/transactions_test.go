@@ -1,0 +1,244 @@
+package server_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/record"
+	"millrace/server"
+	"millrace/server/servertest"
+)
+
+// transactor is a transactional producer that speaks to the cluster through any node.
+type transactor struct {
+	t          *testing.T
+	to         func() kmsg.Requestor
+	id         string
+	producerID int64
+	epoch      int16
+	sequences  map[string]int32
+}
+
+// patiently asks again for as long as the last transaction is being ended.
+func patiently(t *testing.T, do func() int16) error {
+	for range 1000 {
+		if code := do(); code != kerr.ConcurrentTransactions.Code {
+			return kerr.ErrorForCode(code)
+		}
+	}
+	require.Fail(t, "the last transaction does not end")
+	return nil
+}
+
+func (p *transactor) init() {
+	req := kmsg.NewPtrInitProducerIDRequest()
+	req.TransactionalID, req.TransactionTimeoutMillis = &p.id, 60_000
+	require.NoError(p.t, patiently(p.t, func() int16 {
+		resp, err := req.RequestWith(p.t.Context(), p.to())
+		require.NoError(p.t, err)
+		p.use(resp.ProducerID, resp.ProducerEpoch)
+		return resp.ErrorCode
+	}))
+}
+
+func (p *transactor) use(producerID int64, epoch int16) {
+	p.producerID, p.epoch, p.sequences = producerID, epoch, make(map[string]int32)
+}
+
+// send produces one record.
+func (p *transactor) send(topic string, partition int32, text string) error {
+	key := fmt.Sprint(topic, "/", partition)
+	return patiently(p.t, func() int16 {
+		var b record.Builder
+		b.Reset(nil)
+		b.SetTransactional()
+		b.SetProducer(p.producerID, p.epoch, p.sequences[key])
+		b.Append(&record.Record{Timestamp: 1, Value: []byte(text)})
+		part := kmsg.NewProduceRequestTopicPartition()
+		part.Partition, part.Records = partition, b.Build()
+		of := kmsg.NewProduceRequestTopic()
+		of.Topic, of.Partitions = topic, append(of.Partitions, part)
+		req := kmsg.NewPtrProduceRequest()
+		req.TransactionID, req.Acks, req.TimeoutMillis = &p.id, -1, 30_000
+		req.Topics = append(req.Topics, of)
+		resp, err := req.RequestWith(p.t.Context(), p.to())
+		require.NoError(p.t, err)
+		code := resp.Topics[0].Partitions[0].ErrorCode
+		if code == 0 {
+			p.sequences[key]++
+		}
+		return code
+	})
+}
+
+// commitOffset puts an offset of a group into the transaction.
+func (p *transactor) commitOffset(group, topic string, offset int64) error {
+	return patiently(p.t, func() int16 {
+		part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		part.Offset = offset
+		of := kmsg.NewTxnOffsetCommitRequestTopic()
+		of.Topic, of.Partitions = topic, append(of.Partitions, part)
+		req := kmsg.NewPtrTxnOffsetCommitRequest()
+		req.TransactionalID, req.Group, req.Generation = p.id, group, -1
+		req.ProducerID, req.ProducerEpoch, req.Topics = p.producerID, p.epoch, append(req.Topics, of)
+		resp, err := req.RequestWith(p.t.Context(), p.to())
+		require.NoError(p.t, err)
+		return resp.Topics[0].Partitions[0].ErrorCode
+	})
+}
+
+func (p *transactor) end(commit bool) error {
+	return patiently(p.t, func() int16 {
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = p.id, p.producerID, p.epoch, commit
+		resp, err := req.RequestWith(p.t.Context(), p.to())
+		require.NoError(p.t, err)
+		if resp.ErrorCode == 0 {
+			p.use(resp.ProducerID, resp.ProducerEpoch)
+		}
+		return resp.ErrorCode
+	})
+}
+
+// readCommitted reads a partition from its start as consumers of committed records do.
+func readCommitted(ctx context.Context, t *testing.T, to kmsg.Requestor, topic string, partition int32) (
+	texts []string,
+) {
+	active := make(map[int64]bool)
+	reader := record.Reader{Codecs: record.NewCodecs(1)}
+	defer reader.Close()
+	for at := int64(0); ; {
+		part := kmsg.NewFetchRequestTopicPartition()
+		part.Partition, part.FetchOffset, part.PartitionMaxBytes = partition, at, 1<<20
+		of := kmsg.NewFetchRequestTopic()
+		of.Topic, of.Partitions = topic, append(of.Partitions, part)
+		req := kmsg.NewPtrFetchRequest()
+		req.IsolationLevel, req.MaxBytes, req.Topics = 1, 1<<20, append(req.Topics, of)
+		resp, err := req.RequestWith(ctx, to)
+		require.NoError(t, err)
+		got := &resp.Topics[0].Partitions[0]
+		require.NoError(t, kerr.ErrorForCode(got.ErrorCode))
+		if len(got.RecordBatches) == 0 {
+			return texts
+		}
+		aborted := got.AbortedTransactions
+		slices.SortFunc(aborted, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+			return cmp.Compare(a.FirstOffset, b.FirstOffset)
+		})
+		for batches := got.RecordBatches; len(batches) > 0; {
+			b, rest, err := record.Next(batches)
+			require.NoError(t, err)
+			batches, at = rest, b.NextOffset()
+			for len(aborted) > 0 && aborted[0].FirstOffset <= b.BaseOffset() {
+				active[aborted[0].ProducerID], aborted = true, aborted[1:]
+			}
+			var rec record.Record
+			for reader.Reset(b, 1<<20); reader.Next(&rec); {
+				switch {
+				case b.IsControl():
+					delete(active, b.ProducerID())
+				case !active[b.ProducerID()]:
+					texts = append(texts, string(rec.Value))
+				}
+			}
+		}
+	}
+}
+
+// txnStates are the states of transactional ids, as one list of the cluster has them.
+func txnStates(ctx context.Context, t *testing.T, to kmsg.Requestor) map[string]string {
+	resp, err := kmsg.NewPtrListTransactionsRequest().RequestWith(ctx, to)
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(resp.ErrorCode))
+	out := make(map[string]string)
+	for _, one := range resp.TransactionStates {
+		out[one.TransactionalID] = one.TransactionState
+	}
+	return out
+}
+
+func TestTransactionsOverNodesThatGo(t *testing.T) {
+	c := servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
+		cfg.Broker = map[string]string{"default.replication.factor": "3", "num.partitions": "3"}
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for _, name := range []string{"a", "b", "in"} {
+		makeTopic(ctx, t, c.Node(1).Requestor(), name)
+	}
+	asked := 0
+	anywhere := func() kmsg.Requestor {
+		asked++
+		return c.Node(asked%3 + 1).Requestor()
+	}
+	eventually := func(topic string, want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return slices.Equal(want, readCommitted(ctx, t, anywhere(), topic, 0))
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+	p := &transactor{t: t, to: anywhere, id: "id"}
+	p.init()
+	require.NoError(t, p.send("a", 0, "a1"))
+	require.NoError(t, p.send("b", 0, "b1"))
+	require.NoError(t, p.send("a", 0, "a2"))
+	require.NoError(t, p.commitOffset("g", "in", 7))
+	require.Empty(t, readCommitted(ctx, t, anywhere(), "a", 0), "nothing of a transaction that is open")
+	require.Equal(t, map[string]int64{"g": -1}, committed(ctx, t, anywhere(), "in", "g"))
+	require.NoError(t, p.end(true))
+	eventually("a", "a1", "a2")
+	eventually("b", "b1")
+	require.Eventually(t, func() bool { return committed(ctx, t, anywhere(), "in", "g")["g"] == 7 }, 20*time.Second,
+		5*time.Millisecond)
+
+	require.NoError(t, p.send("a", 0, "aborted"))
+	require.NoError(t, p.commitOffset("g", "in", 9))
+	before := *p
+	require.NoError(t, p.end(false))
+	require.NoError(t, p.send("a", 0, "a3"))
+	// A batch that comes after the end of its transaction is of no transaction.
+	require.ErrorIs(t, before.send("a", 0, "late"), kerr.InvalidProducerEpoch)
+	require.ErrorIs(t, before.send("b", 0, "late"), kerr.ProducerFenced)
+	require.NoError(t, p.end(true))
+	eventually("a", "a1", "a2", "a3")
+	require.Equal(t, map[string]int64{"g": 7}, committed(ctx, t, anywhere(), "in", "g"))
+
+	// Another process takes over, with a transaction open.
+	require.NoError(t, p.send("a", 0, "zombie"))
+	q := &transactor{t: t, to: anywhere, id: "id"}
+	q.init()
+	require.ErrorIs(t, p.send("a", 0, "zombie"), kerr.InvalidProducerEpoch)
+	require.ErrorIs(t, p.end(true), kerr.ProducerFenced)
+	require.ErrorIs(t, p.commitOffset("g", "in", 11), kerr.ProducerFenced)
+	require.NoError(t, q.send("a", 0, "a4"))
+	require.Equal(t, map[string]string{"id": "Ongoing"}, txnStates(ctx, t, anywhere()))
+
+	// The coordinator's node goes, and so do two others after it.
+	for _, id := range []int{1, 2, 3} {
+		asked = id // the next two
+		c.Stop(id)
+		left := func() kmsg.Requestor {
+			asked++
+			if asked%3+1 == id {
+				asked++
+			}
+			return c.Node(asked%3 + 1).Requestor()
+		}
+		q.to = left
+		require.NoError(t, q.send("b", 0, fmt.Sprint("without ", id)))
+		require.NoError(t, q.end(true))
+		require.Contains(t, txnStates(ctx, t, left()), "id")
+		c.Start(id)
+	}
+	q.to = anywhere
+	eventually("a", "a1", "a2", "a3", "a4")
+	eventually("b", "b1", "without 1", "without 2", "without 3")
+}
