@@ -503,6 +503,43 @@ func TestTimers(t *testing.T) {
 	})
 }
 
+// What waits for a commit is called on the loop, after the answers that were given before, or told that it takes long.
+func TestCommitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, internalSettings(t))
+		r := runtime(nil)
+		r.Lead(0, p.l, 0)
+		synctest.Wait()
+		var said []error
+		wait := func(s coordinator.State, reply *coordinator.Reply[string]) {
+			c := s.(*counts)
+			if err := c.shard.Append(kv("a", "1")); err != nil {
+				reply.Fail(err)
+				return
+			}
+			c.shard.Committed(func(err error) { said = append(said, err) })
+			reply.Now("")
+		}
+		_, err := coordinator.Do(t.Context(), r, 0, wait)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Empty(t, said)
+		p.replicate(t)
+		require.Equal(t, []error{nil}, said)
+		_, err = coordinator.Do(t.Context(), r, 0, wait)
+		require.NoError(t, err)
+		time.Sleep(6 * time.Second)
+		require.Equal(t, []error{nil, kerr.CoordinatorNotAvailable}, said)
+		_, err = coordinator.Do(t.Context(), r, 0, wait)
+		require.NoError(t, err)
+		r.Resign(0)
+		synctest.Wait()
+		require.Len(t, said, 2, "not after the end")
+		require.NoError(t, r.Close())
+		p.stop()
+	})
+}
+
 func TestGo(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
 		var ran []string
