@@ -131,10 +131,6 @@ func (m *Member) Commit(ctx context.Context, offsets []Offset) ([]error, error) 
 		return nil, err
 	}
 	defer m.exit()
-	if err := m.take(ctx); err != nil {
-		return nil, err
-	}
-	defer m.give()
 	if offsets == nil {
 		m.mu.Lock()
 		m.cameLocked()

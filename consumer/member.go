@@ -21,7 +21,7 @@ type Member struct {
 	joined chan struct{} // closed when the member has joined, or ended before that
 	done   chan struct{} // closed when the loop has ended
 	woken  chan struct{} // has an element when the loop is to look again
-	turn   chan struct{} // one slot: whoever hands out, seeks or commits what was handed out has it
+	turn   chan struct{} // one slot: the poll at work has it
 
 	mu  sync.Mutex
 	cfg Config // guarded by mu; all but Topics and Pattern never change
@@ -40,6 +40,7 @@ type Member struct {
 	parts    map[client.TopicPartition]*part // guarded by mu: may be read
 	revoking map[client.TopicPartition]*part // guarded by mu: to be given up, and disjoint from parts
 
+	rivals   int           // guarded by mu: polls that wait for the turn
 	delivery int64         // guarded by mu: number of the last delivery
 	commits  time.Time     // guarded by mu: when offsets were committed last
 	changed  chan struct{} // guarded by mu: closed at the next change of parts, told or end
@@ -192,16 +193,7 @@ func (m *Member) exit() {
 	m.lease = time.Now().Add(m.cfg.Lease)
 }
 
-// take gets the turn.
-func (m *Member) take(ctx context.Context) error {
-	select {
-	case m.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
+// give ends the turn of a poll.
 func (m *Member) give() { <-m.turn }
 
 // Subscription is what the member is subscribed to.
@@ -307,10 +299,6 @@ func (m *Member) update(ctx context.Context, change func() (undo func(), err err
 		return err
 	}
 	defer m.exit()
-	if err := m.take(ctx); err != nil {
-		return err
-	}
-	defer m.give()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	undo, err := change()
@@ -406,21 +394,14 @@ func (m *Member) Leave(ctx context.Context) error {
 	if err := m.enter(); err != nil {
 		return err
 	}
-	err := m.take(ctx)
-	if err == nil {
-		m.mu.Lock()
-		m.cameLocked()
-		auto := m.cfg.AutoCommit
-		m.mu.Unlock()
-		if auto {
-			_ = m.commitHandedOut(ctx) // the group goes on from where it knows
-		}
-		m.give()
+	m.mu.Lock()
+	m.cameLocked()
+	auto := m.cfg.AutoCommit
+	m.mu.Unlock()
+	if auto {
+		_ = m.commitHandedOut(ctx) // the group goes on from where it knows
 	}
 	m.exit()
-	if err != nil {
-		return err
-	}
 	return m.Abandon(ctx)
 }
 

@@ -73,7 +73,7 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 	case err != nil:
 		return nil, err
 	case !got:
-		return &Polled{}, nil
+		return m.nothing(&q), nil
 	}
 	defer m.give()
 	if q.MaxRecords <= 0 {
@@ -94,14 +94,34 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 	return m.poll(ctx, q, deadline)
 }
 
-// takeUntil gets the turn unless somebody else has it until a deadline.
+// nothing is the answer without records. The last delivery is not told to whoever has not got it.
+func (m *Member) nothing(q *PollRequest) *Polled {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if q.SaysSeen && q.Seen < m.delivery {
+		return &Polled{Delivery: q.Seen}
+	}
+	return &Polled{Delivery: m.delivery}
+}
+
+// takeUntil gets the turn unless somebody else has it until a deadline. A poll that only waits gives it up: mostly its
+// client has gone, and it is the same one that comes again.
 func (m *Member) takeUntil(ctx context.Context, deadline time.Time) (bool, error) {
 	select {
 	case m.turn <- struct{}{}:
 		return true, nil
 	default:
 	}
-	t := time.NewTimer(time.Until(deadline))
+	m.mu.Lock()
+	m.rivals++
+	m.notifyLocked()
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.rivals--
+		m.mu.Unlock()
+	}()
+	t := time.NewTimer(max(time.Until(deadline), pollPause))
 	defer t.Stop()
 	select {
 	case m.turn <- struct{}{}:
@@ -150,13 +170,16 @@ func (m *Member) poll(ctx context.Context, q PollRequest, deadline time.Time) (*
 		m.mu.Lock()
 		err, changed := m.goneLocked(), m.changed
 		parts, next := m.readableLocked()
-		number, joining := m.delivery, time.Time{}
+		number, joining, rivals := m.delivery, time.Time{}, m.rivals
 		if len(m.parts) == 0 {
 			joining = m.since.Add(q.JoinWait)
 		}
 		m.mu.Unlock()
 		if err != nil {
 			return nil, err
+		}
+		if rivals > 0 && !first {
+			return m.nothing(&q), nil
 		}
 		left := time.Until(deadline)
 		if len(parts) > 0 {
@@ -244,11 +267,13 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 		}
 		m.mu.Lock()
 		for i := range found {
-			if p := of[ask[i]]; found[i].Offset >= 0 {
+			switch p := of[ask[i]]; {
+			case p.position >= 0: // somebody set it meanwhile
+			case found[i].Offset >= 0:
 				p.position, p.committed = found[i].Offset, found[i].Offset
-				continue
+			default:
+				start = append(start, ask[i])
 			}
-			start = append(start, ask[i])
 		}
 		m.mu.Unlock()
 	}
@@ -269,8 +294,10 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 	var commit []commitOf
 	m.mu.Lock()
 	for tp, at := range places {
-		of[tp].position, of[tp].lost = at, false
-		commit = append(commit, commitOf{part: of[tp], offset: at})
+		if p := of[tp]; p.position < 0 || p.lost {
+			p.position, p.lost = at, false
+			commit = append(commit, commitOf{part: p, offset: at})
+		}
 	}
 	m.mu.Unlock()
 	if pin {

@@ -67,10 +67,6 @@ func (m *Member) Position(ctx context.Context, tp client.TopicPartition) (int64,
 		return 0, err
 	}
 	defer m.exit()
-	if err := m.take(ctx); err != nil {
-		return 0, err
-	}
-	defer m.give()
 	m.mu.Lock()
 	p := m.parts[tp]
 	m.mu.Unlock()
