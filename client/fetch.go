@@ -30,6 +30,8 @@ type FetchPartition struct {
 	Partition int32
 	Offset    int64
 	MaxBytes  int // bounds this partition's part of the answer; 0 takes the request's MaxBytes
+	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in any.
+	InEpoch *int32
 }
 
 // FetchResult is the answer for one partition. Batches are whole record batches, the last one possibly
@@ -87,6 +89,9 @@ func fetchRequest(r FetchRequest) *kmsg.FetchRequest {
 		fp := kmsg.NewFetchRequestTopicPartition()
 		fp.Partition, fp.FetchOffset = p.Partition, p.Offset
 		fp.PartitionMaxBytes = int32(p.MaxBytes)
+		if p.InEpoch != nil {
+			fp.CurrentLeaderEpoch = *p.InEpoch
+		}
 		if p.MaxBytes == 0 {
 			fp.PartitionMaxBytes = int32(r.MaxBytes)
 		}

@@ -17,6 +17,8 @@ const (
 type OffsetQuery struct {
 	Partition int32
 	Timestamp int64 // milliseconds, or Latest, Earliest, MaxTimestamp
+	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in any.
+	InEpoch *int32
 }
 
 // OffsetResult answers an OffsetQuery. Offset is -1 when no record is that late.
@@ -40,6 +42,9 @@ func (c *Client) ListOffsets(ctx context.Context, topic *Topic, queries []Offset
 	for _, q := range queries {
 		p := kmsg.NewListOffsetsRequestTopicPartition()
 		p.Partition, p.Timestamp = q.Partition, q.Timestamp
+		if q.InEpoch != nil {
+			p.CurrentLeaderEpoch = *q.InEpoch
+		}
 		t.Partitions = append(t.Partitions, p)
 	}
 	req.Topics = append(req.Topics, t)
@@ -88,7 +93,7 @@ func offsetResult(resp *kmsg.ListOffsetsResponse, i int, topic string, partition
 func (c *Client) Bounds(ctx context.Context, topic *Topic, partition int32) (start, end int64, err error) {
 	var bounds [2]int64
 	for i, special := range [...]int64{Earliest, Latest} { // a request may ask about a partition once
-		found, err := c.ListOffsets(ctx, topic, []OffsetQuery{{partition, special}}, ReadUncommitted)
+		found, err := c.ListOffsets(ctx, topic, []OffsetQuery{{Partition: partition, Timestamp: special}}, ReadUncommitted)
 		if err == nil {
 			err = found[0].Err
 		}
