@@ -96,6 +96,19 @@ var (
 		Name: "NO_SUCH_MEMBER", Status: 404, Code: 404, Title: "The cluster has no such member",
 		Outcome: Failed, Advice: "GET /v1/cluster/members lists the members.",
 	}
+	NoSuchKey = &Fault{
+		Name: "NO_SUCH_KEY", Status: 404, Code: 404, Title: "The key has no value",
+		Outcome: Failed, Advice: "Check the key and the partition, or produce a record with this key.",
+	}
+	NotCompacted = &Fault{
+		Name: "NOT_COMPACTED", Status: 409, Code: 409, Title: "The topic does not keep the latest value of each key",
+		Outcome: Failed,
+		Advice:  "Read the topic's records, or set its cleanup.policy to compact or compact,delete.",
+	}
+	IndexBehind = &Fault{
+		Name: "INDEX_BEHIND", Status: 503, Code: 50302, Title: "The keys of the partition are not all read yet",
+		Retryable: true, Outcome: Failed, Advice: "Send the request again: the reading goes on from where it is.",
+	}
 	ClusterConflict = &Fault{
 		Name: "CLUSTER_CONFLICT", Status: 409, Code: 409, Title: "The state of the cluster does not allow this",
 		Outcome: Failed, Advice: "Nothing was changed.",
@@ -103,6 +116,18 @@ var (
 	MemberConflict = &Fault{
 		Name: "MEMBER_CONFLICT", Status: 409, Code: 409, Title: "The group's member is not as the request says",
 		Outcome: Failed, Advice: "Read as another member, or have this one leave before.",
+	}
+	KeyInUse = &Fault{
+		Name: "IDEMPOTENCY_KEY_IN_USE", Status: 409, Code: 409, Title: "The first request with this key is under way",
+		Retryable: true, Outcome: Failed, Advice: "Send the request again after the time in Retry-After: it gets the first one's answer.",
+	}
+	KeyReused = &Fault{
+		Name: "IDEMPOTENCY_KEY_REUSED", Status: 422, Code: 422, Title: "The key was used for another request",
+		Outcome: Failed, Advice: "Use a new key for a new request, and send the same bytes when you repeat one.",
+	}
+	KeyOutcomeUnknown = &Fault{
+		Name: "IDEMPOTENCY_OUTCOME_UNKNOWN", Status: 409, Code: 409, Title: "What the first request with this key has done is not known",
+		Outcome: Unknown, Advice: "Check whether it took effect; to do it again, use a new key.",
 	}
 	MembershipUnavailable = &Fault{
 		Name: "MEMBERSHIP_UNAVAILABLE", Status: 503, Code: 50302,
@@ -165,8 +190,9 @@ func (f *Fault) forRead() *Fault {
 func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
-		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, ClusterConflict, MemberConflict,
-		MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
+		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, NoSuchKey,
+		NotCompacted, IndexBehind, ClusterConflict, MemberConflict,
+		KeyInUse, KeyReused, KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}
 }
 
