@@ -76,6 +76,7 @@ type labOptions struct {
 	partitions int   // of __transaction_state, 1 if zero
 	lastEpoch  int16 // as usual if zero
 	static     map[string]string
+	configs    map[string]string // of __transaction_state
 	flaws      partition.Flaws
 	hook       func(l *lab, id string)
 }
@@ -105,7 +106,7 @@ func openLab(t testing.TB, o labOptions) *lab {
 			NewClusterID: "c", ID: int32(id + 1), Incarnation: metadata.UUID{1: byte(id + 1)}, PreviousEpoch: -1,
 		})
 	}
-	l.createTopic(metadata.TxnTopic, o.partitions)
+	l.createTopic(metadata.TxnTopic, o.partitions, o.configs)
 	for id := range o.nodes {
 		l.nodes = append(l.nodes, l.openNode(int32(id+1), &o))
 	}
@@ -201,21 +202,21 @@ func (l *lab) apply(c metadata.Command) {
 }
 
 // createTopic makes a topic, led by node 1; its id is new each time.
-func (l *lab) createTopic(name string, partitions int) *metadata.Topic {
+func (l *lab) createTopic(name string, partitions int, configs map[string]string) *metadata.Topic {
 	replicas := make([][]int32, partitions)
 	for i := range replicas {
 		replicas[i] = []int32{1}
 	}
 	id := metadata.UUID{0: byte(l.index), 1: byte(l.index >> 8), 6: 0x40, 8: 0x80}
 	l.apply(&metadata.CreateTopics{Limits: metadata.DefaultLimits(), Topics: []metadata.NewTopic{
-		{Name: name, ID: id, Partitions: replicas},
+		{Name: name, ID: id, Partitions: replicas, Configs: configs},
 	}})
 	return l.machine.Image().Topic(name)
 }
 
 // createData makes a topic that can be written to.
 func (l *lab) createData(name string, partitions int) {
-	topic := l.createTopic(name, partitions)
+	topic := l.createTopic(name, partitions, nil)
 	alone := partition.Role{Leader: 1, LeaderEpoch: 0, Replicas: []int32{1}, ISR: []int32{1}}
 	for number := range int32(partitions) {
 		l.leaders[topicPartition{name, number}] = l.data.open(topic, number).Lead(alone)
@@ -244,6 +245,22 @@ func (l *lab) lead(number, id int32) {
 		}
 		n.coordinator.Resign(number)
 		n.replicas[number].Follow(role)
+	}
+}
+
+// setInSync says who is in sync with the leader of a partition, which goes on as it is.
+func (l *lab) setInSync(number int32, ids ...int32) {
+	l.mu.Lock()
+	role := l.roles[number]
+	role.ISR, role.PartitionEpoch = ids, role.PartitionEpoch+1
+	l.roles[number] = role
+	l.mu.Unlock()
+	for _, n := range l.nodes {
+		if n.id == role.Leader {
+			n.replicas[number].Lead(role)
+		} else {
+			n.replicas[number].Follow(role)
+		}
 	}
 }
 

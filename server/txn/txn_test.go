@@ -228,7 +228,7 @@ func TestAddOffsets(t *testing.T) {
 		}
 		require.Equal(t, kerr.InvalidGroupID.Code, add(""))
 		require.Equal(t, kerr.CoordinatorNotAvailable.Code, add("g"))
-		l.createTopic(metadata.GroupTopic, 3)
+		l.createTopic(metadata.GroupTopic, 3, nil)
 		require.Zero(t, add("g"))
 		d := l.describe("id")
 		require.Equal(t, metadata.GroupTopic, d.Topics[0].Topic)
@@ -548,6 +548,41 @@ func TestNoProducerIDsAtHand(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		require.Equal(t, "CompleteAbort 1001/0", l.state("id"))
 		require.Equal(t, []string{"a"}, l.read(t0).aborted)
+	})
+}
+
+// Where nothing can be written nothing changes, however often it is tried: a fence does not bump the epoch again each
+// time, and what is decided is done when writing works again.
+func TestAppendsThatFail(t *testing.T) {
+	configs := map[string]string{"min.insync.replicas": "2"}
+	inLab(t, labOptions{nodes: 2, configs: configs}, func(t *testing.T, l *lab) {
+		s := l.started("id")
+		l.produced(s, t0, 0, "a")
+		done := l.started("done")
+		l.produced(done, u0, 0, "b")
+		release := l.blockMarkers()
+		done, e := l.end(done, true)
+		require.Nil(t, e)
+		l.setInSync(0, 1)
+		release()
+		for range 3 {
+			_, e := l.init("id")
+			require.Equal(t, kerr.CoordinatorNotAvailable, e)
+			_, e = l.init("new")
+			require.Equal(t, kerr.CoordinatorNotAvailable, e)
+			_, e = l.end(s, true)
+			require.Equal(t, kerr.CoordinatorNotAvailable, e)
+			require.Equal(t, []int16{kerr.CoordinatorNotAvailable.Code}, l.add(s, u0))
+		}
+		time.Sleep(2 * time.Minute) // it is beyond its timeout too
+		require.Equal(t, []string{"b"}, l.read(u0).committed)
+		l.setInSync(0, 1, 2)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "CompleteCommit 1001/1", l.state("done"))
+		require.Equal(t, "Ongoing 1000/0", l.state("id"), "until it is looked for")
+		require.Equal(t, "id 1000/2", l.started("id").String())
+		require.Equal(t, []string{"a"}, l.read(t0).aborted)
+		require.Equal(t, "done 1001/1", done.String())
 	})
 }
 
