@@ -1,0 +1,279 @@
+package native_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// worker reads as one member as a careful client does: it says what it has, and asks another node when one fails.
+type worker struct {
+	g      *crew
+	query  string
+	member string
+	nodes  func() []int // that may be asked
+
+	ack    int64
+	asked  int
+	fenced int
+	failed int
+	seen   map[string]int // how often each value came
+	slow   time.Duration  // the longest time between two pages
+	last   time.Time
+}
+
+// once makes one call and returns what came; nothing when the call failed.
+func (w *worker) once(ctx context.Context) []string {
+	nodes := w.nodes()
+	w.asked++
+	url := fmt.Sprintf("%s/v1/groups/g/records?%s&member=%s&ack=%d", w.g.c.URL(nodes[w.asked%len(nodes)]), w.query, w.member,
+		w.ack)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		panic(err)
+	}
+	resp, err := w.g.c.Client.Do(r)
+	if err != nil {
+		w.failed++
+		return nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.failed++
+		return nil
+	}
+	var p worked
+	switch {
+	case resp.StatusCode == http.StatusConflict && strings.Contains(string(text), "FENCED_MEMBER_EPOCH"):
+		w.fenced++
+		w.ack = 0
+		return nil
+	case resp.StatusCode != http.StatusOK:
+		w.g.t.Logf("%s: %d %s", w.member, resp.StatusCode, text)
+		w.failed++
+		return nil
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		panic(err)
+	}
+	w.ack = p.Delivery
+	if !w.last.IsZero() {
+		w.slow = max(w.slow, time.Since(w.last))
+	}
+	w.last = time.Now()
+	for _, v := range p.values() {
+		w.seen[v]++
+	}
+	return p.values()
+}
+
+// The coordinator dies under working members: they go on under their ids on other nodes, and everything is read.
+func TestWorkersOutliveTheirCoordinator(t *testing.T) {
+	g := newCrew(t, 3)
+	status, _, text := g.do(1, "POST", "/v1/topics", nil, `{"name":"t","partitions":6,"replication_factor":3}`)
+	require.Equal(t, 201, status, text)
+	first, _ := g.read(1, "g", "topics=t&member=w0&auto_offset_reset=earliest&wait=0s&session=10s")
+	require.Equal(t, "w0", first.Member)
+	victim := g.coordinator(1, "g")
+	var dead atomic.Int32
+	alive := func() (ids []int) {
+		for id := 1; id <= 3; id++ {
+			if int32(id) != dead.Load() {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	const total = 600
+	var got atomic.Int64 // values seen by anybody at least once
+	var mu sync.Mutex
+	all := map[string]int{}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	var workers []*worker
+	var wg sync.WaitGroup
+	for i := range 3 {
+		w := &worker{
+			g: g, query: "topics=t&auto_offset_reset=earliest&wait=500ms&session=10s", member: fmt.Sprintf("w%d", i),
+			nodes: alive, asked: i, seen: map[string]int{},
+		}
+		if i == 0 {
+			w.ack = first.Delivery
+		}
+		workers = append(workers, w)
+		wg.Go(func() {
+			for got.Load() < total && ctx.Err() == nil {
+				values := w.once(ctx)
+				mu.Lock()
+				for _, v := range values {
+					if all[v]++; all[v] == 1 {
+						got.Add(1)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	var killed time.Time
+	for i := range total {
+		if i == total/3 {
+			dead.Store(int32(victim))
+			killed = time.Now()
+			wg.Go(func() { _ = g.c.Node(victim).Kill() })
+		}
+		node := alive()[i%len(alive())]
+		for {
+			path := fmt.Sprintf("%s/v1/topics/t/records?key=%d", g.c.URL(node), i)
+			resp, err := g.c.Client.Post(path, "application/json", strings.NewReader(fmt.Sprint(i)))
+			if err == nil {
+				resp.Body.Close()
+				if resp.StatusCode == 200 {
+					break
+				}
+			}
+			require.NoError(t, ctx.Err())
+		}
+	}
+	wg.Wait()
+	require.EqualValues(t, total, got.Load())
+	twice := 0
+	for _, n := range all {
+		twice += n - 1
+	}
+	for _, w := range workers {
+		require.Zero(t, w.fenced, w.member)
+		t.Logf("%s: %d calls, %d failed, longest pause %v", w.member, w.asked, w.failed, w.slow)
+	}
+	t.Logf("all read %v after the coordinator was killed; %d records came twice", time.Since(killed), twice)
+}
+
+// While nothing moves, each record comes once and in order.
+func TestWorkersStable(t *testing.T) {
+	g := newCrew(t, 1)
+	g.topic("t", 2)
+	w := &worker{
+		g: g, query: "topics=t&auto_offset_reset=earliest&wait=200ms&max_records=7", member: "w",
+		nodes: func() []int { return []int{1} }, seen: map[string]int{},
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 100 {
+			g.put("t", i%2, count(10*i, 10*i+10)...)
+		}
+	})
+	next := [2]int{0, 10}
+	for len(w.seen) < 1000 {
+		for _, v := range w.once(t.Context()) {
+			var n int
+			_, err := fmt.Sscan(v, &n)
+			require.NoError(t, err)
+			p := n / 10 % 2
+			require.Equal(t, next[p], n)
+			if next[p] = n + 1; next[p]%10 == 0 {
+				next[p] += 10
+			}
+		}
+		require.Zero(t, w.failed)
+	}
+	wg.Wait()
+}
+
+// 50 members over 200 partitions: one leaves, one dies, and the time until the others read what it had.
+func TestWorkersOfManyPartitions(t *testing.T) {
+	g := newCrew(t, 1)
+	const members, partitions = 50, 200
+	g.topic("t", partitions)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	stops := make([]chan struct{}, members)
+	var mu sync.Mutex
+	at := map[string]time.Time{} // when a value was read first
+	began := time.Now()
+	var settled atomic.Int64
+	var wg sync.WaitGroup
+	for i := range members {
+		stops[i] = make(chan struct{})
+		w := &worker{
+			g: g, query: "topics=t&auto_offset_reset=earliest&wait=20s&session=2s", member: fmt.Sprintf("w%d", i),
+			nodes: func() []int { return []int{1} }, seen: map[string]int{},
+		}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-stops[i]:
+					return
+				default:
+				}
+				now := w.once(ctx)
+				mu.Lock()
+				for _, v := range now {
+					if _, ok := at[v]; !ok {
+						at[v] = time.Now()
+					}
+				}
+				settled.Store(int64(len(at)))
+				mu.Unlock()
+			}
+		})
+	}
+	written := 0
+	// round writes to partitions and returns when all of it was read.
+	round := func(to []int32) time.Time {
+		from := written
+		for i, p := range to {
+			g.put("t", int(p), fmt.Sprint(from+i))
+		}
+		written += len(to)
+		last := time.Now()
+		require.Eventually(t, func() bool { return settled.Load() == int64(written) }, time.Minute, time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		for v := from; v < written; v++ {
+			if first := at[fmt.Sprint(v)]; first.After(last) {
+				last = first
+			}
+		}
+		return last
+	}
+	var every []int32
+	for p := range partitions {
+		every = append(every, int32(p))
+	}
+	round(every)
+	t.Logf("%d members joined and read %d partitions within %v", members, partitions, time.Since(began))
+	round(every)
+	for _, i := range []int{7, 8} {
+		close(stops[i]) // its call under way is its last
+		var had []int32
+		status, _, text := g.do(1, "GET", fmt.Sprintf("/v1/groups/g/records?member=w%d&wait=0s", i), nil, "")
+		require.Equal(t, 200, status, text)
+		var p worked
+		require.NoError(t, json.Unmarshal([]byte(text), &p))
+		for _, a := range p.Assignment {
+			had = append(had, a.Partitions...)
+		}
+		require.NotEmpty(t, had)
+		gone := time.Now()
+		if i == 7 {
+			status, _, text := g.do(1, "DELETE", "/v1/groups/g/members/w7", nil, "")
+			require.Equal(t, http.StatusNoContent, status, text)
+			t.Logf("what a member had was read by others %v after it left", round(had).Sub(gone))
+		} else {
+			t.Logf("what a member had was read by others %v after its last call, with a session of 2 s", round(had).Sub(gone))
+		}
+	}
+	cancel()
+	wg.Wait()
+}
