@@ -16,12 +16,14 @@ import (
 
 // consumeFlags is what `millrace consume` is told.
 type consumeFlags struct {
-	from, format string
-	partition    int
-	count        int64
-	counted      bool // count is given
-	toEnd        bool
-	retryFor     time.Duration
+	from, format  string
+	fromSet       bool // from is given
+	group, member string
+	partition     int
+	count         int64
+	counted       bool // count is given
+	toEnd         bool
+	retryFor      time.Duration
 }
 
 func newConsume(c *cli) *cobra.Command {
@@ -36,22 +38,35 @@ milliseconds after an @, or a duration back from now such as 15m.
 
 --format prints each record by a template and a newline. In it stand {value}, {key}, {headers}, {partition}, {offset},
 {timestamp}, and \t and \n. Keys and values are printed byte for byte; an absent one prints as nothing.
+--group reads as a member of a consumer group: the members share the partitions, of several topics by commas too, and it
+goes on where it is; --from, earliest or latest, counts where it has never been. Records are committed after they are
+printed, so that some may be printed twice when something fails, and none is lost. An interrupt leaves the group, and its
+other members go on with the partitions.
+
 -o json prints each record as a JSON object on one line, which 'millrace produce --format records' takes back; with
 its --ignore-partition also into a topic with other partitions.`,
 		Example: `  millrace consume orders
   millrace consume orders --to-end --format '{partition}/{offset}\t{key}\t{value}'
   millrace consume orders --from 15m --count 10 -o json
-  millrace consume orders --partition 0 --from 4200`,
+  millrace consume orders --partition 0 --from 4200
+  millrace consume orders,payments --group billing
+  millrace consume orders --group billing --member till-4 --from earliest -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.counted = cmd.Flags().Changed("count"); f.counted && f.count < 0 {
 				return usagef("--count %d: want 0 or more", f.count)
+			}
+			f.fromSet = cmd.Flags().Changed("from")
+			if err := f.checkGroup(); err != nil {
+				return err
 			}
 			return c.consume(cmd.Context(), args[0], f)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.from, "from", "earliest", "earliest, latest, an offset or a time")
+	fl.StringVarP(&f.group, "group", "g", "", "read as a member of this consumer group")
+	fl.StringVar(&f.member, "member", "", "the member's id in the group (default: drawn)")
 	fl.IntVarP(&f.partition, "partition", "p", -1, "read one partition (default: all)")
 	fl.Int64VarP(&f.count, "count", "n", 0, "stop after so many records")
 	fl.BoolVarP(&f.toEnd, "to-end", "e", false, "stop at the end the topic has when the command starts")
@@ -84,13 +99,15 @@ func (c *cli) consume(ctx context.Context, topic string, f consumeFlags) error {
 		return err
 	}
 	k := &consumer{r: r, f: f, out: bufio.NewWriterSize(c.out, 64<<10), query: url.Values{}}
-	k.path = "/v1/topics/" + url.PathEscape(topic)
-	if f.partition >= 0 {
-		k.path += "/partitions/" + strconv.Itoa(f.partition)
-	}
-	k.path += "/records"
-	if err := k.startAt(f.from, time.Now()); err != nil {
-		return err
+	if f.group == "" {
+		k.path = "/v1/topics/" + url.PathEscape(topic)
+		if f.partition >= 0 {
+			k.path += "/partitions/" + strconv.Itoa(f.partition)
+		}
+		k.path += "/records"
+		if err := k.startAt(f.from, time.Now()); err != nil {
+			return err
+		}
 	}
 	if asJSON {
 		k.print = printJSON
@@ -106,7 +123,11 @@ func (c *cli) consume(ctx context.Context, topic string, f consumeFlags) error {
 	if f.counted && f.count == 0 {
 		return nil
 	}
-	err = k.run(ctx)
+	if f.group != "" {
+		err = (&groupConsumer{consumer: k, cli: c, group: f.group}).run(ctx, topic)
+	} else {
+		err = k.run(ctx)
+	}
 	if flushed := k.out.Flush(); err == nil && flushed != nil {
 		err = fmt.Errorf("write the output: %w", flushed)
 	}

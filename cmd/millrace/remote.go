@@ -44,6 +44,7 @@ func (c *cli) remote() (*remote, error) {
 
 // problem is the body of a native API error.
 type problem struct {
+	Type      string `json:"type"`
 	Title     string `json:"title"`
 	Detail    string `json:"detail"`
 	Status    int    `json:"status"`
