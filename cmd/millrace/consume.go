@@ -38,6 +38,7 @@ milliseconds after an @, or a duration back from now such as 15m.
 
 --format prints each record by a template and a newline. In it stand {value}, {key}, {headers}, {partition}, {offset},
 {timestamp}, and \t and \n. Keys and values are printed byte for byte; an absent one prints as nothing.
+
 --group reads as a member of a consumer group: the members share the partitions, of several topics by commas too, and it
 goes on where it is; --from, earliest or latest, counts where it has never been. Records are committed after they are
 printed, so that some may be printed twice when something fails, and none is lost. An interrupt leaves the group, and its
