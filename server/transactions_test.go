@@ -165,80 +165,97 @@ func txnStates(ctx context.Context, t *testing.T, to kmsg.Requestor) map[string]
 	return out
 }
 
-func TestTransactionsOverNodesThatGo(t *testing.T) {
-	c := servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
-		cfg.Broker = map[string]string{"default.replication.factor": "3", "num.partitions": "3"}
+// txnCluster is three nodes with topics a, b and in, asked in turn.
+type txnCluster struct {
+	*servertest.Cluster
+	t     *testing.T
+	ctx   context.Context
+	asked int
+	away  int // a node that is not asked
+}
+
+func startTxnCluster(t *testing.T) *txnCluster {
+	c := &txnCluster{t: t, ctx: t.Context()}
+	c.Cluster = servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
+		cfg.Broker = map[string]string{
+			"default.replication.factor": "3", "offsets.topic.num.partitions": "6",
+			"transaction.state.log.num.partitions": "6",
+		}
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
 	for _, name := range []string{"a", "b", "in"} {
-		makeTopic(ctx, t, c.Node(1).Requestor(), name)
+		makeTopic(c.ctx, t, c.Node(1).Requestor(), name)
 	}
-	asked := 0
-	anywhere := func() kmsg.Requestor {
-		asked++
-		return c.Node(asked%3 + 1).Requestor()
+	return c
+}
+
+// anywhere is the next node.
+func (c *txnCluster) anywhere() kmsg.Requestor {
+	c.asked++
+	if c.asked%3+1 == c.away {
+		c.asked++
 	}
-	eventually := func(topic string, want ...string) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			return slices.Equal(want, readCommitted(ctx, t, anywhere(), topic, 0))
-		}, 20*time.Second, 5*time.Millisecond)
-	}
-	p := &transactor{t: t, to: anywhere, id: "id"}
+	return c.Node(c.asked%3 + 1).Requestor()
+}
+
+// eventually waits until a topic has just these records that are committed: markers are written behind the answer.
+func (c *txnCluster) eventually(topic string, want ...string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		return slices.Equal(want, readCommitted(c.ctx, c.t, c.anywhere(), topic, 0))
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+func (c *txnCluster) offset() int64 { return committed(c.ctx, c.t, c.anywhere(), "in", "g")["g"] }
+
+// Records of several topics and offsets of a group count all or not at all, and what comes late counts for nothing.
+func TestTransactionsAreAllOrNothing(t *testing.T) {
+	c := startTxnCluster(t)
+	p := &transactor{t: t, to: c.anywhere, id: "id"}
 	p.init()
 	require.NoError(t, p.send("a", 0, "a1"))
 	require.NoError(t, p.send("b", 0, "b1"))
 	require.NoError(t, p.send("a", 0, "a2"))
 	require.NoError(t, p.commitOffset("g", "in", 7))
-	require.Empty(t, readCommitted(ctx, t, anywhere(), "a", 0), "nothing of a transaction that is open")
-	require.Equal(t, map[string]int64{"g": -1}, committed(ctx, t, anywhere(), "in", "g"))
+	require.Empty(t, readCommitted(c.ctx, t, c.anywhere(), "a", 0), "nothing of a transaction that is open")
+	require.Equal(t, int64(-1), c.offset())
 	require.NoError(t, p.end(true))
-	eventually("a", "a1", "a2")
-	eventually("b", "b1")
-	require.Eventually(t, func() bool { return committed(ctx, t, anywhere(), "in", "g")["g"] == 7 }, 20*time.Second,
-		5*time.Millisecond)
+	c.eventually("a", "a1", "a2")
+	c.eventually("b", "b1")
+	require.Eventually(t, func() bool { return c.offset() == 7 }, 20*time.Second, 5*time.Millisecond)
 
 	require.NoError(t, p.send("a", 0, "aborted"))
 	require.NoError(t, p.commitOffset("g", "in", 9))
 	before := *p
 	require.NoError(t, p.end(false))
 	require.NoError(t, p.send("a", 0, "a3"))
-	// A batch that comes after the end of its transaction is of no transaction.
 	require.ErrorIs(t, before.send("a", 0, "late"), kerr.InvalidProducerEpoch)
 	require.ErrorIs(t, before.send("b", 0, "late"), kerr.ProducerFenced)
 	require.NoError(t, p.end(true))
-	eventually("a", "a1", "a2", "a3")
-	require.Equal(t, map[string]int64{"g": 7}, committed(ctx, t, anywhere(), "in", "g"))
+	c.eventually("a", "a1", "a2", "a3")
+	c.eventually("b", "b1")
+	require.Equal(t, int64(7), c.offset())
+}
 
-	// Another process takes over, with a transaction open.
+// Another process takes the id over, with a transaction open, and then the nodes go one after the other.
+func TestTransactionsOverProcessesAndNodesThatGo(t *testing.T) {
+	c := startTxnCluster(t)
+	p := &transactor{t: t, to: c.anywhere, id: "id"}
+	p.init()
 	require.NoError(t, p.send("a", 0, "zombie"))
-	q := &transactor{t: t, to: anywhere, id: "id"}
+	q := &transactor{t: t, to: c.anywhere, id: "id"}
 	q.init()
 	require.ErrorIs(t, p.send("a", 0, "zombie"), kerr.InvalidProducerEpoch)
 	require.ErrorIs(t, p.end(true), kerr.ProducerFenced)
 	require.ErrorIs(t, p.commitOffset("g", "in", 11), kerr.ProducerFenced)
-	require.NoError(t, q.send("a", 0, "a4"))
-	require.Equal(t, map[string]string{"id": "Ongoing"}, txnStates(ctx, t, anywhere()))
-
-	// The coordinator's node goes, and so do two others after it.
-	for _, id := range []int{1, 2, 3} {
-		asked = id // the next two
-		c.Stop(id)
-		left := func() kmsg.Requestor {
-			asked++
-			if asked%3+1 == id {
-				asked++
-			}
-			return c.Node(asked%3 + 1).Requestor()
-		}
-		q.to = left
-		require.NoError(t, q.send("b", 0, fmt.Sprint("without ", id)))
+	require.NoError(t, q.send("a", 0, "a1"))
+	require.Equal(t, map[string]string{"id": "Ongoing"}, txnStates(c.ctx, t, c.anywhere()))
+	for c.away = 1; c.away <= 3; c.away++ {
+		c.Stop(c.away)
+		require.NoError(t, q.send("b", 0, fmt.Sprint("without ", c.away)))
 		require.NoError(t, q.end(true))
-		require.Contains(t, txnStates(ctx, t, left()), "id")
-		c.Start(id)
+		require.Contains(t, txnStates(c.ctx, t, c.anywhere()), "id")
+		c.Start(c.away)
 	}
-	q.to = anywhere
-	eventually("a", "a1", "a2", "a3", "a4")
-	eventually("b", "b1", "without 1", "without 2", "without 3")
+	c.eventually("a", "a1")
+	c.eventually("b", "without 1", "without 2", "without 3")
 }

@@ -36,9 +36,9 @@ var differences = map[string]struct{ ours, kfake, reason string }{
 	"metadata illegal name, create": {"INVALID_TOPIC_EXCEPTION, 0 partitions, internal false",
 		"NONE, 1 partitions, internal false", "a topic name is a folder name; kfake does not check it"},
 	"init with a transactional id": {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED, id given false, epoch -1",
-		"NONE, id given true, epoch 0", "there is no transaction coordinator yet"},
+		"NONE, id given true, epoch 0", "the transaction coordinator is another part of the node"},
 	"init with an empty transactional id": {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED, id given false, epoch -1",
-		"INVALID_REQUEST, id given false, epoch 0", "there is no transaction coordinator yet"},
+		"INVALID_REQUEST, id given false, epoch 0", "the transaction coordinator is another part of the node"},
 }
 
 const wholeButWrong = "Kafka's validator: the batch is whole, but not valid"
