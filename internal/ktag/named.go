@@ -5,9 +5,9 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 // tagNamed has a number of its own.
 const tagNamed uint32 = 10200
 
-// SetNamed asks, in an InitProducerIDRequest with a transactional id, for a producer id from the range of named producers:
-// then sequences count the producer's requests, as IsNamed says. The answer's id shows whether that was done. Who asks
-// with the producer id that it has keeps the range of that.
+// SetNamed asks, in an InitProducerIDRequest with a transactional id, for a producer id from the range of named
+// producers: then sequences count the producer's requests, as IsNamed says. The answer's id shows whether that was
+// done. Who asks with the producer id that it has keeps the range of that.
 func SetNamed(t *kmsg.Tags) { t.Set(tagNamed, nil) }
 
 // tagInternal has a number of its own.

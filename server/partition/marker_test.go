@@ -152,8 +152,8 @@ func TestLeaveToAppendIsTakenBack(t *testing.T) {
 	h.ok(2, at, code)
 }
 
-// The next transaction may begin as soon as the coordinator has heard that the marker of the one before is written, which
-// may be after its leave was asked for.
+// The next transaction may begin as soon as the coordinator has heard that the marker of the one before is written,
+// which may be after its leave was asked for.
 func TestLeaveToAppendOutlivesTheMarkerBefore(t *testing.T) {
 	h := newHost(t)
 	h.start()

@@ -22,14 +22,16 @@ import (
 //	commit|abort [now|last|older]
 //	describe
 //
-// now is the session that was given last, last and older are those before it. An answer is the error, and what became of
-// the session: its epoch as it differs from that of now.
+// now is the session that was given last, last and older are those before it. An answer is the error, and what became
+// of the session: its epoch as it differs from that of now.
 var scripts = map[string][]string{
 	"a life": {
 		"init", "describe", "add t/0", "add t/1", "describe", "commit", "describe", "add t/0", "abort", "describe",
 	},
 	"nothing to end":  {"init", "commit", "abort", "commit", "abort"},
-	"the answer lost": {"init", "add t/0", "commit", "commit last", "abort last", "add t/0", "abort", "abort last", "commit last"},
+	"the answer lost": {
+		"init", "add t/0", "commit", "commit last", "abort last", "add t/0", "abort", "abort last", "commit last",
+	},
 	"late requests":   {"init", "add t/0", "commit", "add t/0", "commit last", "abort last", "add t/1 last", "commit"},
 	"a zombie": {
 		"init", "add t/0", "init", "add t/0 last", "commit last", "abort last", "init last", "add t/0", "commit",
