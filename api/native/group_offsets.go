@@ -181,7 +181,7 @@ func answerCommit(w http.ResponseWriter, group, id string, offsets []members.Off
 	if e.Fault == api.KafkaFault(kerr.UnknownMemberID) && id == "" {
 		e.Detail = "group " + group + " has members: only they commit, each as itself"
 	}
-	told := e.With("offsets", out)
+	told := e.With("commits", out)
 	if failed < len(out) {
 		told = told.Overrule(api.Partial)
 	}

@@ -192,12 +192,12 @@ func workFault(err error, group, id string) error {
 	case errors.Is(err, members.ErrFenced):
 		return api.Refuse(api.KafkaFault(kerr.FencedMemberEpoch), "group %q went on without member %q, and others read its "+
 			"partitions: drop what is not committed, since they get it again. The next read with the same topics joins again",
-			group, id).With("member", id)
+			group, id)
 	case errors.Is(err, members.ErrUnknownMember):
 		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, or it "+
-			"never joined; what it did not commit others get again", group, id).With("member", id)
+			"never joined; what it did not commit others get again", group, id)
 	case errors.Is(err, members.ErrTaken):
-		return api.Refuse(api.MemberConflict, "the member id %q is in use in group %q", id, group).With("member", id)
+		return api.Refuse(api.MemberConflict, "the member id %q is in use in group %q", id, group)
 	case errors.Is(err, members.ErrNotAssigned):
 		return api.Refuse(api.MemberConflict, "member %q of group %q does not have the partition", id, group)
 	case errors.Is(err, members.ErrSubscribedOtherwise), errors.Is(err, members.ErrNotSubscribed):

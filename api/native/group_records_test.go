@@ -149,12 +149,12 @@ func TestWorkersCommitByHand(t *testing.T) {
 	require.Equal(t, 409, status, text)
 	var partial struct {
 		Outcome string
-		Offsets []struct{ Committed bool }
+		Commits []struct{ Committed bool }
 	}
 	require.NoError(t, json.Unmarshal([]byte(text), &partial))
 	require.Equal(t, "partial", partial.Outcome)
-	require.True(t, partial.Offsets[0].Committed)
-	require.False(t, partial.Offsets[1].Committed)
+	require.True(t, partial.Commits[0].Committed)
+	require.False(t, partial.Commits[1].Committed)
 	require.Equal(t, int64(4), g.committed(1, "g", "t", 0))
 	status, text = commit(`{"offsets":[{"topic":"t","partition":0,"offset":0}]}`)
 	require.Equal(t, 409, status, text)
