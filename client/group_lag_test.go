@@ -61,7 +61,8 @@ func TestLag(t *testing.T) {
 	sums, err := e.client.Lags(t.Context(), []string{"h", "none", "g"}, client.ReadCommitted)
 	require.NoError(t, err)
 	require.Equal(t, []client.GroupLag{
-		{ID: "h", Partitions: 1, Records: 5, MaxRecords: 5}, {ID: "none"}, {ID: "g", Partitions: 3, Records: 2, MaxRecords: 2},
+		{ID: "h", Partitions: 1, Records: 5, MaxRecords: 5}, {ID: "none"},
+		{ID: "g", Partitions: 3, Records: 2, MaxRecords: 2},
 	}, sums)
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"millrace/client"
 	"millrace/internal/ktag"
-	"millrace/server"
 	"millrace/server/servertest"
 	"millrace/server/servertest/wire"
 )
@@ -30,9 +29,9 @@ type managed struct {
 
 func newManaged(t *testing.T) *managed {
 	t.Helper()
-	node := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
-		c.Broker = map[string]string{"group.consumer.assignment.interval.ms": "0", "offsets.topic.num.partitions": "5",
-			"group.initial.rebalance.delay.ms": "0"}
+	node := servertest.Start(t, servertest.Options{Broker: map[string]string{
+		"group.consumer.assignment.interval.ms": "0", "offsets.topic.num.partitions": "5",
+		"group.initial.rebalance.delay.ms": "0",
 	}})
 	e := &managed{node: node, writes: &writes{
 		t: t, client: client.New(node.Requestor(), client.Options{}), server: &httptest.Server{URL: node.URL()},

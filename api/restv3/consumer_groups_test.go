@@ -12,7 +12,6 @@ import (
 
 	"millrace/client"
 	"millrace/internal/ktag"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -24,8 +23,8 @@ type groups struct {
 
 func newGroups(t *testing.T) *groups {
 	t.Helper()
-	n := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
-		c.Broker = map[string]string{"offsets.topic.num.partitions": "3", "group.consumer.assignment.interval.ms": "0"}
+	n := servertest.Start(t, servertest.Options{Broker: map[string]string{
+		"offsets.topic.num.partitions": "3", "group.consumer.assignment.interval.ms": "0",
 	}})
 	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client}
 	cluster, err := f.client.Cluster(t.Context())
@@ -256,6 +255,13 @@ func TestConsumersAssignmentsAndLags(t *testing.T) {
 		g.follow(g.call("GET", root+path, "").body)
 	}
 
+	g.comeAndGo(one)
+}
+
+// comeAndGo has a second member join the group of the first, and then both leave.
+func (g *groups) comeAndGo(one *member) {
+	t, at := g.t, "/consumer-groups/g"
+	root := g.url + g.at(at)
 	two := g.join("g", "m2", nil)
 	settleUneven(one, two)
 	g.agree(at, one, two)

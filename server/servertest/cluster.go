@@ -3,6 +3,7 @@ package servertest
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,6 +23,10 @@ import (
 type ClusterOptions struct {
 	// Nodes is the number of nodes; 0 means 3. Up to three of them are voters.
 	Nodes int
+	// Broker are broker settings, for tests that may not know package server.
+	Broker map[string]string
+	// Uncoded leaves out the encoding of every message, for measurements.
+	Uncoded bool
 	// Change is called with the config of each node before each of its starts.
 	Change func(*server.Config)
 	// Seed seeds the nodes' chance; 0 means 1.
@@ -92,7 +97,12 @@ func (c *Cluster) start(id int, l net.Listener) {
 	cfg.DrainTimeout = 5 * time.Second
 	cfg.Logger = slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("at", id)
 	cfg.Fatal = func(err error) { c.t.Errorf("node %d cannot go on: %v", id, err) }
-	cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(c.t, r) }
+	if !c.opts.Uncoded {
+		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(c.t, r) }
+	}
+	if c.opts.Broker != nil {
+		cfg.Broker = maps.Clone(c.opts.Broker)
+	}
 	if c.opts.Change != nil {
 		c.opts.Change(&cfg)
 	}

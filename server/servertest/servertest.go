@@ -8,6 +8,7 @@ package servertest
 
 import (
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -24,6 +25,8 @@ type Options struct {
 	// Disk holds the partitions' files in memory, so that Crash can take away what was not synced. The metadata log
 	// is on the real disk all the same: it syncs each command before it is applied.
 	Disk *storagetest.FS
+	// Broker are broker settings, for tests that may not know package server.
+	Broker map[string]string
 	// Change is called with the config before each start.
 	Change func(*server.Config)
 	// Seed seeds the node's chance; 0 means 1. It is printed when the test fails.
@@ -75,6 +78,9 @@ func (n *Node) start() {
 	}
 	if !n.opts.Uncoded {
 		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(n.t, r) }
+	}
+	if n.opts.Broker != nil {
+		cfg.Broker = maps.Clone(n.opts.Broker)
 	}
 	if n.opts.Change != nil {
 		n.opts.Change(&cfg)
