@@ -28,11 +28,11 @@ var scripts = map[string][]string{
 	"a life": {
 		"init", "describe", "add t/0", "add t/1", "describe", "commit", "describe", "add t/0", "abort", "describe",
 	},
-	"nothing to end":  {"init", "commit", "abort", "commit", "abort"},
+	"nothing to end": {"init", "commit", "abort", "commit", "abort"},
 	"the answer lost": {
 		"init", "add t/0", "commit", "commit last", "abort last", "add t/0", "abort", "abort last", "commit last",
 	},
-	"late requests":   {"init", "add t/0", "commit", "add t/0", "commit last", "abort last", "add t/1 last", "commit"},
+	"late requests": {"init", "add t/0", "commit", "add t/0", "commit last", "abort last", "add t/1 last", "commit"},
 	"a zombie": {
 		"init", "add t/0", "init", "add t/0 last", "commit last", "abort last", "init last", "add t/0", "commit",
 	},
