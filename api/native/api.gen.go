@@ -229,6 +229,9 @@ type BatchFate struct {
 	// Error Why a partition's records were not stored, or may not have been.
 	Error     *BatchError `json:"error,omitempty"`
 	Partition int32       `json:"partition"`
+
+	// Topic Only where a request may write to several topics.
+	Topic *string `json:"topic,omitempty"`
 }
 
 // BrokerCounts defines model for BrokerCounts.
@@ -417,6 +420,17 @@ type ErrorPage struct {
 type GroupAssignment struct {
 	Partitions []int32 `json:"partitions"`
 	Topic      string  `json:"topic"`
+}
+
+// GroupCommitFate defines model for GroupCommitFate.
+type GroupCommitFate struct {
+	Committed bool `json:"committed"`
+
+	// Detail Why it was not.
+	Detail    *string `json:"detail,omitempty"`
+	Offset    int64   `json:"offset"`
+	Partition int32   `json:"partition"`
+	Topic     string  `json:"topic"`
 }
 
 // GroupDescription Example: {"assignor":"uniform","coordinator":1,"epoch":1,"group":"billing","members":[{"assignment":[{"partitions":[0],"topic":"orders"}],"client_id":"billing-service","epoch":1,"host":"10.0.0.7","instance":null,"member":"worker-1","pattern":null,"subscription":["orders"],"target":[{"partitions":[0],"topic":"orders"}]}],"protocol_type":"consumer","state":"stable","type":"consumer"}
@@ -760,6 +774,9 @@ type Problem struct {
 	// ActualOffset The partition's next offset, where another was expected.
 	ActualOffset *int64 `json:"actual_offset,omitempty"`
 
+	// Commits After a commit of which some offsets were refused, the fate of each.
+	Commits []GroupCommitFate `json:"commits,omitempty"`
+
 	// CurrentEpoch The producer's current epoch.
 	CurrentEpoch *int32 `json:"current_epoch,omitempty"`
 
@@ -1037,6 +1054,9 @@ type BrokerId = int32
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// IdempotencyKey defines model for IdempotencyKey.
+type IdempotencyKey = string
+
 // IdleGroup defines model for IdleGroup.
 type IdleGroup = string
 
@@ -1136,6 +1156,14 @@ type ListTopicsParams struct {
 type CreateTopicParams struct {
 	// ValidateOnly Whether the request is only checked.
 	ValidateOnly *ValidateOnly `form:"validate_only,omitempty" json:"validate_only,omitempty"`
+
+	// IdempotencyKey A name of the client's own for this one request, 1 to 255 bytes. The first request with a key is done and its answer
+	// kept; the same request again gets that answer, with `Idempotent-Replayed: true`. Another method, path, query or body
+	// under the key is 422. While the first one is still under way it is 409 with `Retry-After`. An answer that says to try
+	// again later is not kept. Of a request whose node died in the middle, what can be found out is, or it is done again;
+	// else it is 409 with outcome `unknown`. Keys are kept for 24 h, at least the last 1.6 million of them; of an answer
+	// 64 KiB.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 
 // UpdateTopicParams defines parameters for UpdateTopic.
@@ -2215,6 +2243,27 @@ func (siw *ServerInterfaceWrapper) CreateTopic(w http.ResponseWriter, r *http.Re
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "validate_only", Err: err})
 		}
 		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey IdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+
 	}
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
