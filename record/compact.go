@@ -14,11 +14,19 @@ type Compactor struct {
 	// Level is the level in a codec's own scale, 0 for its default; nil is that for all.
 	Level func(Codec) int
 
+	// Ahead, if set, hears of the keys of the next records that are about to be given to somebody, in order and all of
+	// them, so that who looks them up can do that for many at a time.
+	Ahead func(keys [][]byte)
+
 	raw    []byte // expanded records
 	packed []byte // records that stay, to be compressed
-	keyed  KeyedRecord
 	kept   []stretch
+	next   []encoded // records that are decoded, at most aheadRecords
+	keys   [][]byte  // theirs
 }
+
+// aheadRecords is how many records are decoded before the first of them is looked at.
+const aheadRecords = 256
 
 // KeyedRecord is what compaction looks at in a record. Key is nil for null, and valid during the call it is given to.
 type KeyedRecord struct {
@@ -56,6 +64,7 @@ const keptCapacity = 4 << 20
 
 // encoded is a record as it lies among the others of its batch.
 type encoded struct {
+	KeyedRecord
 	start, end     int // all of it
 	rest           int // what follows the timestamp delta
 	timestampDelta int64
@@ -80,33 +89,41 @@ func (c *Compactor) Each(b Batch, f func(r *KeyedRecord) (more bool)) error {
 	if err != nil {
 		return err
 	}
-	return c.walk(b, raw, func(*encoded) bool { return f(&c.keyed) })
+	return c.walk(b, raw, func(e *encoded) bool { return f(&e.KeyedRecord) })
 }
 
-// walk calls f with the records, whose keys are in c.keyed then.
+// walk calls f with the records.
 func (c *Compactor) walk(b Batch, raw []byte, f func(e *encoded) (more bool)) error {
-	base, most, last := b.BaseOffset(), b.LastOffsetDelta(), int32(-1)
-	var e encoded
-	for i := range b.Count() {
-		delta, ok := c.keyed.decode(raw, &e)
-		if !ok || delta <= last || delta > most {
-			return corrupt("record %d: malformed", i)
+	at, last := 0, int32(-1)
+	for left := int(b.Count()); left > 0; left -= len(c.next) {
+		c.next, c.keys = c.next[:0], c.keys[:0]
+		for range min(left, aheadRecords) {
+			e := encoded{start: at}
+			delta, ok := e.decode(raw)
+			if !ok || delta <= last || delta > b.LastOffsetDelta() {
+				return corrupt("record %d: malformed", int(b.Count())-left+len(c.next))
+			}
+			at, last = e.end, delta
+			e.Offset = b.BaseOffset() + int64(delta)
+			c.next, c.keys = append(c.next, e), append(c.keys, e.Key)
 		}
-		last = delta
-		c.keyed.Offset = base + int64(delta)
-		if !f(&e) {
-			return nil
+		if c.Ahead != nil {
+			c.Ahead(c.keys)
 		}
-		e.start = e.end
+		for i := range c.next {
+			if !f(&c.next[i]) {
+				return nil
+			}
+		}
 	}
-	if e.start != len(raw) {
-		return corrupt("%d bytes after the last record", len(raw)-e.start)
+	if at != len(raw) {
+		return corrupt("%d bytes after the last record", len(raw)-at)
 	}
 	return nil
 }
 
 // decode reads the record that begins at e.start.
-func (r *KeyedRecord) decode(raw []byte, e *encoded) (offsetDelta int32, ok bool) {
+func (e *encoded) decode(raw []byte) (offsetDelta int32, ok bool) {
 	size, n := varint32(raw[e.start:])
 	if n == 0 || size < 1 || int(size) > len(raw)-e.start-n {
 		return 0, false
@@ -121,11 +138,11 @@ func (r *KeyedRecord) decode(raw []byte, e *encoded) (offsetDelta int32, ok bool
 	if offsetDelta, n = varint32(p); n == 0 {
 		return 0, false
 	}
-	if r.Key, p, ok = takeBytes(p[n:]); !ok {
+	if e.Key, p, ok = takeBytes(p[n:]); !ok {
 		return 0, false
 	}
 	value, n := varint32(p)
-	r.Tombstone = value < 0
+	e.Tombstone = value < 0
 	return offsetDelta, n > 0 && value >= -1 && int(value) <= len(p)-n
 }
 
@@ -143,7 +160,7 @@ func (c *Compactor) Filter(
 	f := filtered{batch: b, raw: raw, greatest: noGreatest, rebase: 0}
 	c.kept = c.kept[:0]
 	err = c.walk(b, raw, func(e *encoded) bool {
-		switch judge(&c.keyed) {
+		switch judge(&e.KeyedRecord) {
 		case Drop:
 			return true
 		case KeepUntilHorizon:
@@ -223,7 +240,7 @@ func (c *Compactor) appendKept(dst []byte, f *filtered) []byte {
 			continue
 		}
 		for e := (encoded{start: s.start}); e.start < s.end; e.start = e.end {
-			c.keyed.decode(f.raw, &e)
+			e.decode(f.raw)
 			dst = appendRebased(dst, f, &e)
 		}
 	}

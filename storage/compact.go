@@ -85,6 +85,7 @@ func (c *Compactor) Run(ctx context.Context, l *Log, o *CompactOptions) (Compact
 	}
 	defer end()
 	r := round{Compactor: c, log: l, options: o, ctx: ctx}
+	c.records.Level, c.records.Ahead = o.Level, c.keys.prepare
 	err = r.run()
 	switch {
 	case err == nil:
@@ -250,7 +251,9 @@ func (r *round) mapBatch(w *walker, b record.Batch) error {
 		switch {
 		case k.Offset >= r.end:
 			return false
-		case k.Offset >= r.from && k.Key != nil && !r.keys.put(k.Key, k.Offset):
+		case k.Offset < r.from || k.Key == nil:
+			r.keys.skip()
+		case !r.keys.put(k.Offset):
 			r.end = k.Offset
 			return false
 		}

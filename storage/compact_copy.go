@@ -136,13 +136,14 @@ func (r *round) batch(p *replacement, b record.Batch) error {
 
 // judge says what becomes of a record.
 func (r *round) judge(k *record.KeyedRecord) record.Verdict {
+	latest := r.keys.latest()
 	switch {
 	case k.Offset >= r.end:
 		return record.Keep
 	case k.Key == nil:
 		r.result.Keyless++
 		return record.Drop
-	case r.keys.latest(k.Key) > k.Offset:
+	case latest > k.Offset:
 		return record.Drop
 	case !k.Tombstone:
 		return record.Keep
