@@ -185,6 +185,15 @@ func (m *Member) goneLocked() error {
 	return nil
 }
 
+// Touch renews the lease and does nothing else.
+func (m *Member) Touch() error {
+	if err := m.enter(); err != nil {
+		return err
+	}
+	m.exit()
+	return nil
+}
+
 // exit ends a call.
 func (m *Member) exit() {
 	m.mu.Lock()

@@ -199,6 +199,9 @@ func (m *Member) poll(ctx context.Context, q PollRequest, deadline time.Time) (*
 		if left = max(time.Until(deadline), time.Until(joining)); left <= 0 {
 			return &Polled{Delivery: number}, nil
 		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if len(parts) > 0 && err == nil {
 			continue
 		}
@@ -303,5 +306,26 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 	if pin {
 		return m.commitParts(ctx, commit)
 	}
+	if reset == Latest {
+		m.rememberStart(commit)
+	}
 	return nil
+}
+
+// rememberStart keeps with the coordinator where the member began at the end, as if it had sought there: another node that
+// took it over would begin at another end, and skip what is between.
+func (m *Member) rememberStart(at []commitOf) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range at {
+		m.seeks[c.part.TopicPartition] = c.offset
+	}
+	if _, err := encodeState(m.stateLocked()); err != nil { // so many partitions cannot be kept
+		for _, c := range at {
+			delete(m.seeks, c.part.TopicPartition)
+		}
+		return
+	}
+	m.version++
+	m.wakeLocked()
 }

@@ -171,7 +171,7 @@ func (c *call) find() error {
 		return consumer.ErrUnknownMember // a member of another API
 	}
 	c.member, c.settings = m, s
-	return nil
+	return m.Touch()
 }
 
 // create makes an instance.
@@ -240,6 +240,8 @@ func (c *call) explain(err error) error {
 	case errors.Is(err, consumer.ErrUnknownMember), errors.Is(err, consumer.ErrFenced):
 		return api.RefuseCompat(codeInstanceNotFound, "Consumer instance not found. Group %q has no instance %q: it was "+
 			"never created, or deleted, or not called for too long. Create it again.", c.group, c.id)
+	case errors.Is(err, kerr.InvalidGroupID):
+		return unprocessable("A group id has 1 to %d bytes of UTF-8.", consumer.MaxGroupID)
 	case errors.Is(err, consumer.ErrTaken):
 		return api.RefuseCompat(codeInstanceExists,
 			"Consumer with specified consumer ID already exists in the specified consumer group.")

@@ -119,7 +119,7 @@ func (e *undecodable) Error() string {
 func (r *read) collect() error {
 	for {
 		p, err := r.member.Poll(r.r.Context(), consumer.PollRequest{
-			MaxBytes: int(min(r.max-r.size, pollBytes)), Wait: max(time.Until(r.deadline), 0), JoinWait: joinWait,
+			MaxBytes: int(max(min(r.max-r.size-1, pollBytes), 1)), Wait: max(time.Until(r.deadline), 0), JoinWait: joinWait,
 			More: len(r.from) > 0, Check: r.check,
 		})
 		var bad *undecodable
