@@ -133,8 +133,8 @@ func (m *Member) takeUntil(ctx context.Context, deadline time.Time) (bool, error
 	}
 }
 
-// Lost takes note that records which were handed out did not reach the client: from these offsets on they are handed out
-// again, unless the client has come back meanwhile.
+// Lost takes note that records which were handed out did not reach the client: from these offsets on they are handed
+// out again, unless the client has come back meanwhile.
 func (m *Member) Lost(from ...Offset) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -312,8 +312,8 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 	return nil
 }
 
-// rememberStart keeps with the coordinator where the member began at the end, as if it had sought there: another node that
-// took it over would begin at another end, and skip what is between.
+// rememberStart keeps with the coordinator where the member began at the end, as if it had sought there: another node
+// that took it over would begin at another end, and skip what is between.
 func (m *Member) rememberStart(at []commitOf) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

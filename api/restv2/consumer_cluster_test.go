@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/client"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -28,8 +27,8 @@ type nodes struct {
 
 func startNodes(t *testing.T) *nodes {
 	t.Helper()
-	c := servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
-		cfg.Broker = map[string]string{"offsets.topic.num.partitions": "5", "group.consumer.assignment.interval.ms": "0"}
+	c := servertest.StartCluster(t, servertest.ClusterOptions{Broker: map[string]string{
+		"offsets.topic.num.partitions": "5", "group.consumer.assignment.interval.ms": "0",
 	}})
 	n := &nodes{Cluster: c, t: t, f: &fixture{t: t, http: c.Client}}
 	n.turn()
@@ -86,7 +85,8 @@ func TestConsumerAnyNode(t *testing.T) {
 	n.turn().store("orders", `1`, `2`, `3`, `4`)
 	for i := range 6 {
 		group := fmt.Sprintf("a b/%d", i)
-		c := n.turn().created(group, `{"name":"c/1","format":"json","auto.offset.reset":"earliest","auto.commit.enable":false}`)
+		c := n.turn().created(group, `{"name":"c/1","format":"json","auto.offset.reset":"earliest",`+
+			`"auto.commit.enable":false}`)
 		n.turn().refused(n.f.post("/consumers/a%20b%2F"+fmt.Sprint(i), `{"id":"c/1"}`), 409, 40902, "")
 		n.turn().done(n.f.post(c+"/subscription", `{"topics":["orders"]}`))
 		n.turn()

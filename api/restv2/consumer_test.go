@@ -627,7 +627,8 @@ func TestConsumerOffsets(t *testing.T) {
 	require.JSONEq(t, want, f.get(c+"/offsets?topic=nobody&partition=2&topic=orders&partition=0").text)
 	require.JSONEq(t, `{"offsets":[]}`, f.get(c+"/offsets?topic=nobody&partition=2").text)
 	commit("/offsets?async=true", `{"offsets":[{`+tp+`,"offset":0},{`+tp+`,"offset":1}]}`)
-	require.JSONEq(t, `{"offsets":[{`+tp+`,"offset":2,"metadata":""}]}`, f.get(c+"/offsets?topic=orders&partition=0").text, "the last one counts")
+	require.JSONEq(t, `{"offsets":[{`+tp+`,"offset":2,"metadata":""}]}`,
+		f.get(c+"/offsets?topic=orders&partition=0").text, "the last one counts")
 	commit("/offsets", `{"offsets":[]}`)
 	commit("/offsets", `{"offsets":[{`+tp+`,"offset":9007199254740993}]}`)
 	require.Equal(t, `{"offsets":[{`+tp+`,"offset":9007199254740994,"metadata":""}]}`,
@@ -704,7 +705,8 @@ func TestConsumerGroupShares(t *testing.T) {
 	require.Equal(t, 3, strings.Count(f.get(a+"/assignments").text, "topic"))
 	b := f.subscribed("g", earliestJSON, "orders")
 	count := func(path string) int { return strings.Count(f.get(path+"/assignments").text, "topic") }
-	require.Eventually(t, func() bool { return count(a)+count(b) == 3 && count(b) > 0 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return count(a)+count(b) == 3 && count(b) > 0 }, 10*time.Second,
+		20*time.Millisecond)
 	f.done(f.call("DELETE", a, "", ""))
 	require.Eventually(t, func() bool { return count(b) == 3 }, 5*time.Second, 20*time.Millisecond)
 }
