@@ -230,7 +230,7 @@ func (l *timeLook) take(w wanted, r *FetchResult) (again wanted, more bool) {
 		switch {
 		case b.Length() < record.HeaderSize: // no batch
 			return w, false
-		case b.IsControl() || b.NextOffset() <= w.offset:
+		case b.IsControl() || b.Count() == 0 || b.NextOffset() <= w.offset:
 			w.offset = max(w.offset, b.NextOffset())
 		default:
 			l.times[w.place] = l.timeIn(b, w.offset)
