@@ -11,6 +11,9 @@ const (
 	TxnTopic   = TransactionTopic
 )
 
+// leastSegmentBytes is the least that segment.bytes of a topic may be. What coordinators' topics are to have may be less.
+const leastSegmentBytes = 1 << 20
+
 // CoordinatorPartition is the partition of an internal topic with so many partitions that has a group or a
 // transactional id: Java's hash of the text, over UTF-16 code units, so that Kafka finds it at the same place.
 func CoordinatorPartition(id string, partitions int32) int32 {
@@ -49,9 +52,13 @@ func (m *Image) InternalTopic(name string, nodes int) InternalTopic {
 		Configs: map[string]string{
 			"cleanup.policy":   "compact",
 			"compression.type": "producer",
-			"segment.bytes":    strconv.FormatInt(r.value(keys+"segment.bytes").num, 10),
 		},
 	}
+	segment, size := "segment.bytes", r.value(keys+"segment.bytes").num
+	if size < leastSegmentBytes {
+		segment, size = "internal.segment.bytes", max(size, 14)
+	}
+	t.Configs[segment] = strconv.FormatInt(size, 10)
 	if name == TxnTopic {
 		inSync := min(r.int("transaction.state.log.min.isr"), int(t.ReplicationFactor))
 		t.Configs["min.insync.replicas"] = strconv.Itoa(inSync)

@@ -55,4 +55,10 @@ func TestInternalTopics(t *testing.T) {
 	require.Equal(t, int16(1), one.ReplicationFactor)
 	require.Equal(t, "1", one.Configs["min.insync.replicas"])
 	require.Equal(t, int16(1), image.InternalTopic(metadata.GroupTopic, 0).ReplicationFactor)
+	for bytes, internal := range map[string]string{"1": "14", "4096": "4096"} { // less than segment.bytes may be
+		tiny := configured(t, map[string]string{"transaction.state.log.segment.bytes": bytes}, nil).Image()
+		configs := tiny.InternalTopic(metadata.TxnTopic, 3).Configs
+		require.NotContains(t, configs, "segment.bytes")
+		require.Equal(t, internal, configs["internal.segment.bytes"])
+	}
 }
