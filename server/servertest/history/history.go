@@ -85,6 +85,10 @@ type Op struct {
 	Offsets    []int64 `json:"offsets,omitempty"`
 	OutOfRange bool    `json:"out_of_range,omitempty"`
 	Final      bool    `json:"final,omitempty"`
+
+	Key   string       `json:"key,omitempty"`
+	Txn   *Transaction `json:"txn,omitempty"`
+	Group *Membership  `json:"group,omitempty"`
 }
 
 // String gives the operation on one line.
@@ -104,6 +108,15 @@ func (o *Op) String() string {
 		if len(o.Offsets) > 0 {
 			s += fmt.Sprintf(" at %d to %d", o.Offsets[0], o.Offsets[len(o.Offsets)-1])
 		}
+	}
+	if o.Kind == Poll || o.Kind == Put || o.Kind == Get {
+		s += fmt.Sprintf(": %s %s %s at %d", o.Partition, o.Key, brief(o.Values), o.Offsets)
+	}
+	if o.Txn != nil {
+		s += ": " + o.Txn.String()
+	}
+	if o.Group != nil {
+		s += fmt.Sprintf(": %s %s", o.Partition, o.Group)
 	}
 	if o.Note != "" {
 		s += ": " + o.Note

@@ -86,7 +86,7 @@ func (s *sim) await(end time.Duration, why func(image *metadata.Image) string) b
 
 // whyUnknown says which topic the newest metadata lacks still.
 func (s *sim) whyUnknown(image *metadata.Image) string {
-	for _, t := range s.topics {
+	for _, t := range s.allTopics() {
 		if image.Topic(t.name) == nil {
 			return "nobody knows of " + t.name
 		}

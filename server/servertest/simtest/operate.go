@@ -32,10 +32,7 @@ func (s *sim) elect(time.Duration) { s.operate("POST", "/v1/cluster/leader-elect
 // reassign gives some partitions other replicas, two or three, or takes that back while it goes on.
 func (s *sim) reassign(length time.Duration) {
 	var parts []string
-	s.mu.Lock()
-	topics := append([]*topic(nil), s.topics...)
-	s.mu.Unlock()
-	for _, t := range topics {
+	for _, t := range s.allTopics() {
 		for p := range t.partitions {
 			if s.rng.IntN(2) == 0 {
 				parts = append(parts, s.assignment(t, p))
@@ -126,7 +123,7 @@ func (s *sim) assignment(t *topic, partition int) string {
 func (s *sim) everywhere(ctx context.Context) (status int) {
 	var parts []string
 	image := s.image()
-	for _, t := range s.topics {
+	for _, t := range s.allTopics() {
 		for p := range image.Topic(t.name).Partitions {
 			var ids []string
 			for i := range s.nodes {

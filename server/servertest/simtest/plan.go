@@ -32,6 +32,7 @@ type plan struct {
 	kinds    []faultKind
 	racks    bool // nodes have racks, and some readers want theirs
 	damage   bool // a disk may lose what was synced to it
+	exact    *exactPlan
 }
 
 // shape is a topic's.
@@ -162,6 +163,9 @@ func (p *plan) String() string {
 		p.producer, p.reader, p.live, p.think, p.patience, p.chaos)
 	if p.racks {
 		b.WriteString(", racks")
+	}
+	if p.exact != nil {
+		b.WriteString(", " + p.exact.String())
 	}
 	fmt.Fprintf(&b, ", session %s, lag %s", p.broker["broker.session.timeout.ms"], p.broker["replica.lag.time.max.ms"])
 	fmt.Fprintf(&b, ", %d faults of %v every %v, overlap %t, of:", p.faults, p.length, p.gap, p.overlap)

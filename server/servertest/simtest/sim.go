@@ -29,6 +29,8 @@ type Options struct {
 	Seed uint64
 	// Nodes is how many nodes the cluster has; 0 means 3.
 	Nodes int
+	// Exact has groups and transactions at work too.
+	Exact bool
 	// Flaws are planted in every node.
 	Flaws partition.Flaws
 	// Scratch is a folder for what nodes insist to keep on the real disk.
@@ -50,6 +52,8 @@ type Result struct {
 	Plan   string
 	// Acked counts acknowledged records, Seen those that somebody read, Final those that are there at the end.
 	Acked, Seen, Final int
+	// Transactions counts those that were committed.
+	Transactions int
 	// Length is the length of the run in fake time.
 	Length time.Duration
 }
@@ -100,6 +104,13 @@ type sim struct {
 	admin     *admin                      // to be looked at when the clients have ended
 	operator  *client                     // of the driver, after the clients and beside them
 	spreading int                         // what was last answered when partitions were given all nodes; of the driver
+
+	exact  []*topic // that transactions write to
+	trap   *trap    // guarded by mu; nil when none is set
+	tokens int      // guarded by mu; of commits
+	// What groups have committed and what the logs hold at the end.
+	committedAtEnd map[string]map[history.Partition]int64
+	logsAtEnd      map[history.Partition][]history.Stored
 }
 
 // topic is a topic that clients use.
@@ -109,6 +120,7 @@ type topic struct {
 	minISR     int
 	unclean    bool
 	trimmed    bool // its oldest records go
+	exact      bool // transactions write to it
 }
 
 func newSim(t testing.TB, o Options) *sim {
@@ -116,11 +128,15 @@ func newSim(t testing.TB, o Options) *sim {
 	if o.Nodes > 0 {
 		p.resize(o.Nodes)
 	}
+	if o.Exact {
+		p.makeExact(o.Seed)
+	}
 	s := &sim{
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
 		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
 		begun: map[string]int{}, reached: map[history.Partition]int64{},
-		deletions: map[history.Partition]deletion{},
+		deletions: map[history.Partition]deletion{}, exact: p.exactTopics(),
+		logsAtEnd: map[history.Partition][]history.Stored{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.healing, s.heal = context.WithCancel(context.Background())
@@ -152,6 +168,13 @@ func (s *sim) violate(invariant, format string, args ...any) {
 	if len(s.wrong) < 50 {
 		s.wrong = append(s.wrong, &history.Violation{Invariant: invariant, Text: text})
 	}
+}
+
+// allTopics are those that clients use.
+func (s *sim) allTopics() []*topic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(slices.Clone(s.topics), s.exact...)
 }
 
 // machines are all that are or were in the cluster.
@@ -233,6 +256,7 @@ func (s *sim) run() {
 	if !s.broken() {
 		s.roundTrips()
 		s.lastTrims()
+		s.settleExact()
 		s.converge()
 	}
 	if s.broken() {
@@ -243,6 +267,7 @@ func (s *sim) run() {
 	s.compareNodes()
 	s.stopNodes()
 	s.compareDisks()
+	s.bank()
 }
 
 // end leaves nothing behind, however the run went.
@@ -290,6 +315,15 @@ func (s *sim) result(r *Result) {
 		rules.Unclean[name] = true
 	}
 	r.Violations = append(history.Check(ops, rules), s.wrong...)
+	if s.plan.exact != nil {
+		facts := history.Facts{Offsets: s.committedAtEnd, Logs: s.logsAtEnd, Copies: map[string]string{}}
+		if s.plan.exact.copiers > 0 {
+			facts.Copies[listTopic] = copyTopic
+		}
+		if len(s.logsAtEnd) > 0 { // else the run has not come to its end
+			r.Violations = append(history.CheckExact(ops, facts), r.Violations...)
+		}
+	}
 	r.History, r.Trace, r.Faults, r.Plan = s.h, s.net.Trace(), s.faults, s.plan.String()
 	r.Length, r.Begun = s.h.Now(), s.begun
 	for _, m := range s.machines() {
@@ -301,6 +335,9 @@ func (s *sim) result(r *Result) {
 	seen := map[string]bool{}
 	for _, o := range ops {
 		switch {
+		case o.Kind == history.Txn && o.Outcome == history.OK && o.Txn.Commit:
+			r.Transactions++
+			r.Acked += len(o.Txn.Sends)
 		case o.Kind == history.Send && o.Outcome == history.OK:
 			r.Acked += len(o.Values)
 		case o.Kind == history.Read && o.Session == finalSession(s.nodes[0]):

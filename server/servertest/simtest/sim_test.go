@@ -29,22 +29,38 @@ var (
 // run runs a seed and fails the test with all that is known when something was wrong.
 func run(t *testing.T, seed uint64, nodes int) *simtest.Result {
 	t.Helper()
-	r := simtest.Run(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Nodes: nodes})
+	return look(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Nodes: nodes})
+}
+
+// runExact runs a seed with groups and transactions.
+func runExact(t *testing.T, seed uint64) *simtest.Result {
+	t.Helper()
+	return look(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Exact: true})
+}
+
+func look(t *testing.T, o simtest.Options) *simtest.Result {
+	t.Helper()
+	r := simtest.Run(t, o)
 	if len(r.Violations) == 0 {
-		t.Logf("seed %d: %v, %d records acknowledged, %d read, %d at the end", seed, r.Length, r.Acked, r.Seen, r.Final)
+		t.Logf("seed %d: %v, %d records acknowledged, %d read, %d at the end, %d transactions",
+			o.Seed, r.Length, r.Acked, r.Seen, r.Final, r.Transactions)
 		return r
 	}
-	t.Error(report(t, seed, nodes, r))
+	t.Error(report(t, &o, r))
 	return r
 }
 
 // report tells what was wrong, and how to see it again.
-func report(t *testing.T, seed uint64, nodes int, r *simtest.Result) string {
+func report(t *testing.T, o *simtest.Options, r *simtest.Result) string {
 	t.Helper()
 	var b strings.Builder
+	seed, test := o.Seed, "TestSimulation"
+	if o.Exact {
+		test = "TestExactSimulation"
+	}
 	fmt.Fprintf(&b, "seed %d broke an invariant. Again:\n", seed)
-	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run TestSimulation -sim.nodes %d -sim.seed %d -sim.tries 20\n",
-		nodes, seed)
+	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run '^%s$' -sim.nodes %d -sim.seed %d -sim.tries 20\n",
+		test, o.Nodes, seed)
 	fmt.Fprintf(&b, "plan: %s\n", r.Plan)
 	for i, v := range r.Violations {
 		if i == 5 {
@@ -117,6 +133,33 @@ func TestSimulation(t *testing.T) {
 			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
 				t.Parallel()
 				total.add(run(t, first+i, *nodes))
+			})
+		}
+	}
+}
+
+// Groups and transactions keep what they promise: what is written in one transaction is seen together or never, what is
+// read and copied by one is copied once, and what members of groups share is read by each in turn.
+func TestExactSimulation(t *testing.T) {
+	first, count := *seed0, *seeds
+	switch {
+	case *seed > 0:
+		first, count = *seed, 1
+	case count > 0:
+	case testing.Short():
+		count = 3
+	case race:
+		count = 5
+	default:
+		count = 60
+	}
+	var total totals
+	t.Cleanup(func() { t.Log(&total) })
+	for i := range uint64(count) {
+		for try := range *tries {
+			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
+				t.Parallel()
+				total.add(runExact(t, first+i))
 			})
 		}
 	}

@@ -29,7 +29,7 @@ func (s *sim) start() bool {
 	c := s.newClient("setup", 0)
 	defer c.close()
 	end := s.h.Now() + 30*time.Second
-	for _, t := range s.topics {
+	for _, t := range s.allTopics() {
 		q := request{
 			node: s.nodes[0], method: "POST", path: "/v1/topics", header: jsonBody(), wait: 10 * time.Second,
 			body: fmt.Sprintf(`{"name":%q,"partitions":%d,"replication_factor":%d,"configs":%s}`,
@@ -76,6 +76,9 @@ func (s *sim) startClients() {
 		s.admin = &admin{client: c}
 		s.admin.run()
 	})
+	if s.plan.exact != nil {
+		s.startExact(begin)
+	}
 }
 
 // admin makes, changes and deletes topics, and is the only one to use them.
