@@ -14,6 +14,8 @@ import (
 const (
 	commitTries = 10
 	commitPause = 50 * time.Millisecond
+	// maxAhead is how far the deliveries of a node may be ahead of those of the next, which begin at its time.
+	maxAhead = int64(24 * time.Hour / time.Microsecond)
 )
 
 // Offset is the offset of a partition: that of the next record to read.
@@ -39,16 +41,21 @@ func (m *Member) cameLocked() {
 // seenLocked is cameLocked for a client that says which delivery it had last. Where that is not the last one, its answer
 // was lost, and what it held is handed out again.
 func (m *Member) seenLocked(seen int64) error {
-	if seen > m.delivery {
-		return ErrBadSeen
+	last := m.delivery
+	if seen > last {
+		if seen-last > maxAhead {
+			return ErrBadSeen
+		}
+		// Another node gave that number, whose clock was ahead: what this one handed out is not known to have come.
+		m.delivery, seen = seen, -1
 	}
 	for _, p := range m.parts {
-		if seen < m.delivery && p.handed && p.delivery == m.delivery {
+		if seen < last && p.handed && p.delivery == last {
 			p.position = p.start
 		}
 	}
 	for _, p := range m.revoking {
-		if seen < m.delivery && p.handed && p.delivery == m.delivery {
+		if seen < last && p.handed && p.delivery == last {
 			p.position = p.start // for whoever reads it next
 		}
 	}

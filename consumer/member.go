@@ -395,6 +395,13 @@ func (m *Member) Assignment(ctx context.Context) ([]client.TopicPartition, error
 	return slices.SortedFunc(maps.Keys(m.parts), client.TopicPartition.Compare), nil
 }
 
+// Assigned is what the member may read at the moment, in order.
+func (m *Member) Assigned() []client.TopicPartition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(m.parts), client.TopicPartition.Compare)
+}
+
 func (m *Member) subscribedLocked() bool { return len(m.cfg.Topics) > 0 || m.cfg.Pattern != "" }
 
 // Leave takes the member out of its group. With AutoCommit what was handed out is committed before: the client is done

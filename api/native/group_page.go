@@ -1,11 +1,14 @@
 package native
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
 	"millrace/api/rawjson"
+	"millrace/client"
 	members "millrace/consumer"
 )
 
@@ -27,68 +30,109 @@ func (e *workEncoder) append(dst []byte, r *members.Record) []byte {
 
 // page answers a read by a member with a page of records.
 func (g *workers) page(w http.ResponseWriter, r *http.Request, q *workQuery, form string) error {
-	ctx := r.Context()
-	m, err := g.member(ctx, q)
-	if err != nil {
+	m, p, err := g.poll(r.Context(), q)
+	moved := errors.Is(err, members.ErrMoved)
+	switch {
+	case moved && g.edge.ForwardGroup(w, r, q.config.Group):
+		return nil
+	case (moved || r.Context().Err() != nil) && q.config.ID != "": // nothing came of the wait; the next call finds the member
+		p, err = &members.Polled{Delivery: q.seen}, nil
+	case err != nil:
 		return workFault(err, q.config.Group, q.config.ID)
 	}
+	if r.Context().Err() != nil && m != nil {
+		m.Lost(firstOffsets(p)...)
+	}
+	return g.writeWork(w, r, &workPage{p, q, form, m})
+}
+
+// poll reads as a member, which joins or is found.
+func (g *workers) poll(ctx context.Context, q *workQuery) (*members.Member, *members.Polled, error) {
+	m, err := g.member(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	q.config.ID = m.ID()
 	p, err := m.Poll(ctx, members.PollRequest{
 		MaxRecords: q.maxRecords, MaxBytes: q.maxBytes, Wait: q.wait, Seen: q.seen, SaysSeen: q.saysSeen,
 	})
-	if err != nil {
-		return workFault(err, q.config.Group, m.ID())
+	return m, p, err
+}
+
+// firstOffsets is where the records of a page begin in each partition.
+func firstOffsets(p *members.Polled) (out []members.Offset) {
+	seen := map[client.TopicPartition]bool{}
+	for i := range p.Records {
+		r := &p.Records[i]
+		tp := client.TopicPartition{Topic: r.Topic, Partition: r.Partition}
+		if !seen[tp] {
+			seen[tp] = true
+			out = append(out, members.Offset{TopicPartition: tp, Offset: r.Offset})
+		}
 	}
+	return out
+}
+
+// workPage is a page for a member.
+type workPage struct {
+	*members.Polled
+	query  *workQuery
+	form   string
+	member *members.Member // nil when it is not here any more
+}
+
+// writeWork encodes a page and sends it.
+func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage) error {
 	out := output{arena: g.edge.Arena()}
 	defer out.arena.Free()
-	e := workEncoder{json: jsonEncoder{key: q.key, value: q.value, lines: form == typeLines}}
+	e := workEncoder{json: jsonEncoder{key: p.query.key, value: p.query.value, lines: p.form == typeLines}}
 	out.reserve(minOutputBuffer)
-	if form == typeJSON {
+	if p.form == typeJSON {
 		out.buf = append(out.buf, `{"records":[`...)
 	}
 	for i := range p.Records {
 		rec := &p.Records[i]
 		out.reserve(2*payloadSize(&rec.Record) + 512)
-		if i > 0 && form == typeJSON {
+		if i > 0 && p.form == typeJSON {
 			out.buf = append(out.buf, ',')
 		}
-		if out.buf = e.append(out.buf, rec); form == typeLines {
+		if out.buf = e.append(out.buf, rec); p.form == typeLines {
 			out.buf = append(out.buf, '\n')
 		}
 	}
 	p.Free()
-	next := nextRead(r, m.ID(), p.Delivery)
-	if form == typeJSON {
-		if out.buf, err = g.appendWorkEnd(out.buf, r, m, p, next); err != nil {
+	next := nextRead(r, p.query.config.ID, p.Delivery)
+	if p.form == typeJSON {
+		var err error
+		if out.buf, err = p.appendEnd(out.buf, next); err != nil {
 			return err
 		}
 	}
 	h := w.Header()
 	vary(h)
 	h["Cache-Control"] = []string{"no-store"}
-	h["Member"] = []string{headerValue(m.ID())}
+	h["Member"] = []string{headerValue(p.query.config.ID)}
 	h["Delivery"] = []string{strconv.FormatInt(p.Delivery, 10)}
 	if len(next) <= longNext {
 		h["Link"] = []string{"<" + next + `>; rel="next"`}
 	}
-	return g.writeBody(w, form, out.buf)
+	return g.writeBody(w, p.form, out.buf)
 }
 
-// appendWorkEnd closes a page of JSON, with what the client needs next.
-func (g *workers) appendWorkEnd(b []byte, r *http.Request, m *members.Member, p *members.Polled, next string) (
-	[]byte, error,
-) {
-	assignment, err := m.Assignment(r.Context())
-	if err != nil {
-		assignment = nil // the records are the client's all the same
+// appendEnd closes a page of JSON, with what the client needs next.
+func (p *workPage) appendEnd(b []byte, next string) ([]byte, error) {
+	var assignment []client.TopicPartition
+	if p.member != nil {
+		assignment = p.member.Assigned()
 	}
 	list, err := json.Marshal(assignedTopics(assignment))
 	if err != nil {
 		return nil, err
 	}
 	b = append(b, `],"group":`...)
-	b = rawjson.AppendString(b, m.Group())
+	b = rawjson.AppendString(b, p.query.config.Group)
 	b = append(b, `,"member":`...)
-	b = rawjson.AppendString(b, m.ID())
+	b = rawjson.AppendString(b, p.query.config.ID)
 	b = append(b, `,"delivery":`...)
 	b = strconv.AppendInt(b, p.Delivery, 10)
 	b = append(b, `,"assignment":`...)

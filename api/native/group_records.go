@@ -130,14 +130,13 @@ func (g *workers) member(ctx context.Context, q *workQuery) (*members.Member, er
 			return nil, err
 		}
 	}
-	if len(q.config.Topics) == 0 && q.config.Pattern == "" {
-		if q.config.ID == "" {
-			return nil, badQuery("give topics=a,b or a pattern to read")
-		}
+	switch {
+	case q.config.ID == "" && len(q.config.Topics) == 0 && q.config.Pattern == "":
+		return nil, badQuery("give topics=a,b or a pattern to read")
+	case q.saysSeen && q.seen != 0: // it was a member
+		return nil, members.ErrFenced
+	case len(q.config.Topics) == 0 && q.config.Pattern == "":
 		return nil, &unknownWorker{group: q.config.Group, id: q.config.ID, join: true}
-	}
-	if q.saysSeen && q.seen != 0 {
-		q.saysSeen = false // a delivery of a member that is no more
 	}
 	return g.members.Join(ctx, q.config)
 }
@@ -191,7 +190,7 @@ func workFault(err error, group, id string) error {
 			"topics too, to join as this member", unknown.group, unknown.id)
 	case errors.Is(err, members.ErrFenced):
 		return api.Refuse(api.KafkaFault(kerr.FencedMemberEpoch), "group %q went on without member %q, and others read its "+
-			"partitions: drop what is not committed, since they get it again. The next read with the same topics joins again",
+			"partitions: drop what is not committed, since they get it again. A read with the topics and without ack joins again",
 			group, id)
 	case errors.Is(err, members.ErrUnknownMember):
 		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, or it "+

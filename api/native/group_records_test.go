@@ -182,7 +182,7 @@ func TestWorkersFenced(t *testing.T) {
 	status, name, text := g.refused(2, "GET", q, "")
 	require.Equal(t, 409, status)
 	require.Equal(t, "FENCED_MEMBER_EPOCH", name)
-	require.Contains(t, text, "The next read with the same topics joins again")
+	require.Contains(t, text, "without ack joins again")
 	w, _ := g.read(3, "g", "topics=t&member=m&auto_offset_reset=earliest")
 	require.Equal(t, count(0, 5), w.values(), "it had not come back from these")
 	g.expel("g", "m")

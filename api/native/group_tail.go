@@ -87,7 +87,7 @@ func (s *workStream) run(ctx context.Context, p *members.Polled) {
 	err := s.sink.send(sealFrame(append(newFrame(nil), "retry: 2000\n\n"...)))
 	s.sent = time.Now()
 	for err == nil {
-		if err = s.send(ctx, p); err != nil {
+		if err = s.send(p); err != nil {
 			return // the connection is gone
 		}
 		if err = s.commitWritten(ctx); err == nil {
@@ -115,9 +115,10 @@ func (s *workStream) wait() time.Duration {
 }
 
 // send writes the records of a poll, after the assignment where that is new, or a comment when it is time for one.
-func (s *workStream) send(ctx context.Context, p *members.Polled) error {
+func (s *workStream) send(p *members.Polled) error {
 	b := newFrame(s.buf)
-	if at, err := s.member.Assignment(ctx); err == nil && (!s.told || !slices.Equal(at, s.shown)) {
+	if at := s.member.Assigned(); !s.told || !slices.Equal(at, s.shown) {
+		var err error
 		if b, err = s.appendAssignment(b, at); err != nil {
 			return err
 		}
