@@ -86,8 +86,14 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 	"produceRecords header Content-Encoding":    func(t *testing.T, _ *rig, q *request) { q.compress(t) },
 	"readRecords header If-None-Match":          ask,
 	"readPartitionRecords header If-None-Match": ask,
+	"readKey header If-None-Match":              askAgain,
 	"readRecords header Last-Event-ID":          comeBack,
 	"readPartitionRecords header Last-Event-ID": comeBack,
+
+	"createV2Instance body application/vnd.kafka.v2+json named":      withoutC1,
+	"subscribeV2Instance body application/vnd.kafka.v2+json pattern": bare,
+	"assignV2Instance body application/vnd.kafka.v2+json example":    bare,
+	"readV2Records Accept application/vnd.kafka.json.v2+json":        ofJSON,
 
 	"readGroupRecords Accept text/event-stream":          func(_ *testing.T, _ *rig, q *request) { q.query.Del("wait") },
 	"leaveGroup plain":                                   work,
@@ -107,6 +113,11 @@ func work(t *testing.T, g *rig, q *request) {
 // ask asks for what will not change, and makes the request ask again with the tag of the answer.
 func ask(t *testing.T, g *rig, q *request) {
 	q.query.Set("max_records", "1")
+	askAgain(t, g, q)
+}
+
+// askAgain makes the request ask with the tag of its own answer.
+func askAgain(t *testing.T, g *rig, q *request) {
 	q.header.Del("If-None-Match")
 	a := g.send(t, q)
 	require.NotEmpty(t, a.header.Get("ETag"), "%s: no ETag", q)

@@ -208,7 +208,7 @@ func (g *rig) faults(t *testing.T, op *operation) []fault {
 	for _, p := range op.params {
 		for _, v := range wrongParameter(p, autoCreates[op.OperationID]) {
 			q := plain.clone()
-			for _, name := range companions[p.Name] {
+			for _, name := range companionsOf(op, p) {
 				q.put(op.param(name), g.example(t, op.param(name)))
 			}
 			q.put(p, v)

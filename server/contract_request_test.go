@@ -68,6 +68,10 @@ func (g *rig) restore(t *testing.T) {
 	for i, key := range []string{"customer-7", "customer-8", "customer-7"} {
 		g.call(t, "POST", "/v1/topics/orders/records?key="+key, map[string]int{"order": i}, nil)
 	}
+	g.call(t, "POST", "/v1/topics", map[string]any{
+		"name": "customers", "configs": map[string]string{"cleanup.policy": "compact"},
+	}, nil)
+	g.call(t, "POST", "/v1/topics/customers/records?key=customer-7", map[string]string{"name": "Ada"}, nil)
 	last := g.request(t, g.op(t, "produceRecords"))
 	last.header = http.Header{"Producer-Id": {"till-9"}, "Producer-Epoch": {"3"}, "Producer-Seq": {"0"}}
 	require.Equal(t, http.StatusOK, g.send(t, last).status)
@@ -76,6 +80,7 @@ func (g *rig) restore(t *testing.T) {
 		g.call(t, "PUT", path, map[string]string{"value": "2097164"}, nil)
 	}
 	g.restoreGroups(t)
+	g.restoreInstances(t)
 	g.clean = true
 }
 
@@ -156,6 +161,14 @@ var companions = map[string][]string{
 	"Expected-Offset": {"partition"},
 }
 
+// companionsOf are the companions of a parameter.
+func companionsOf(op *operation, p *openapi3.Parameter) []string {
+	if op.OperationID == "getV2Committed" && p.In == "query" { // pairs
+		return map[string][]string{"topic": {"partition"}, "partition": {"topic"}}[p.Name]
+	}
+	return companions[p.Name]
+}
+
 // needed are the parameters that are not required and that a request is no good, or slow, without.
 var needed = map[string][]string{"readGroupRecords": {"topics", "session", "wait"}}
 
@@ -163,7 +176,7 @@ var needed = map[string][]string{"readGroupRecords": {"topics", "session", "wait
 func (g *rig) set(t *testing.T, q *request, p *openapi3.Parameter) {
 	t.Helper()
 	q.put(p, g.example(t, p))
-	for _, name := range companions[p.Name] {
+	for _, name := range companionsOf(q.op, p) {
 		other := q.op.param(name)
 		require.NotNil(t, other, "%s has no parameter %s", q.op, name)
 		q.put(other, g.example(t, other))

@@ -65,6 +65,13 @@ var particulars = []struct {
 	{op: "produceRecords", what: "no page's request", params: by{
 		"Sec-Fetch-Site": "cross-site", "Origin": "http://elsewhere.example"}, status: http.StatusForbidden},
 
+	{op: "readKey", what: "a topic that is not compacted", params: by{"topic": "orders"}, status: http.StatusConflict},
+	{op: "readKey", what: "a key that nobody wrote", params: by{"key": "customer-9"}, status: 404},
+	{op: "readKey", what: "no such partition", params: by{"partition": "7"}, status: 404},
+	{op: "readKey", what: "a key that is not base64", params: by{"key_encoding": "base64", "key": "!"}, status: 400},
+	{op: "deleteKey", what: "a topic that is not compacted", params: by{"topic": "orders"}, status: http.StatusConflict},
+	{op: "deleteKey", what: "no such partition", params: by{"partition": "7"}, status: 404},
+
 	{op: "readRecords", what: "beyond the end", params: by{"offset": "99"}, status: 416},
 	{op: "readRecords", what: "two places to start", params: by{"offset": "0", "from": "0"}, status: 400},
 	{op: "readRecords", what: "another topic's position", params: by{"from": "0~AAAA"}, status: 404},
@@ -175,6 +182,26 @@ var particulars = []struct {
 	{op: "produceV2Records", what: "no base64", body: `{"records":[{"value":"%%%"}]}`},
 	{op: "produceV2Records", what: "no string", body: `{"records":[{"value":1}]}`},
 	{op: "produceV2PartitionRecords", what: "no base64", body: `{"records":[{"value":"%%%"}]}`},
+
+	{op: "createV2Instance", what: "a name that is taken", body: `{"name":"c1"}`, status: http.StatusConflict},
+	{op: "createV2Instance", what: "a format with schemas", body: `{"format":"avro"}`, status: 422},
+	{op: "createV2Instance", what: "too many bytes", body: `{"fetch.min.bytes":10000001}`, status: 422},
+	{op: "createV2Instance", what: "no number", body: `{"requestWaitMs":"soon"}`, status: 422},
+	{op: "subscribeV2Instance", what: "a pattern beside topics", body: `{"topic_pattern":"a"}`, status: 409},
+	{op: "subscribeV2Instance", what: "no expression", body: `{"topic_pattern":"("}`, status: 422},
+	{op: "subscribeV2Instance", what: "nothing", body: `{}`, status: 422},
+	{op: "assignV2Instance", what: "beside a subscription", status: 409,
+		body: `{"partitions":[{"topic":"orders","partition":0}]}`},
+	{op: "seekV2Instance", what: "a partition of another", status: 409,
+		body: `{"offsets":[{"topic":"orders","partition":7,"offset":0}]}`},
+	{op: "seekV2Instance", what: "nothing", body: `{}`, status: 422},
+	{op: "seekV2ToBeginning", what: "a partition of another", status: 409,
+		body: `{"partitions":[{"topic":"orders","partition":7}]}`},
+	{op: "seekV2ToEnd", what: "a partition of another", status: 409,
+		body: `{"partitions":[{"topic":"orders","partition":7}]}`},
+	{op: "readV2Records", what: "another format", status: http.StatusNotAcceptable,
+		params: by{"Accept": "application/vnd.kafka.json.v2+json"}},
+	{op: "getV2Committed", what: "a topic without a partition", params: by{"topic": "orders"}, status: 400},
 }
 
 var (
@@ -192,6 +219,11 @@ var leniencies = []struct{ op, what, why string }{
 	{"produceRecords", "offset is ", "what was read can be posted back, and how it was read is passed over"},
 	{"produceRecords", "decode_error is ", "what was read can be posted back, and how it was read is passed over"},
 	{"listGroups", "cursor=Li4", "a group may be named .."},
+	{"createV2Instance", ": empty", "an instance may be made without a body"},
+	{"createV2Instance", ": blank", "an instance may be made without a body"},
+	{"commitV2Offsets", ": empty", "without a body all is committed that was given"},
+	{"commitV2Offsets", ": blank", "without a body all is committed that was given"},
+	{"getV2Committed", "query topic=", "a group has committed nothing for a topic that is not there"},
 	{"listKafkaTopicReassignments", "topic_name=nobody",
 		"the REST Proxy lists no reassignments of a topic that does not exist"},
 	{"produceKafkaRecords", "cluster_id=another", "the REST Proxy does not compare the cluster id when it produces"},
@@ -202,6 +234,7 @@ var unmet = by{
 	"getRoot 503":        "needs a cluster that does not answer",
 	"produceRecords 504": "needs a cluster that does not answer",
 	"getReadiness 503":   "needs a node that is not ready",
+	"readV2Records 409":  "needs an instance without a subscription",
 
 	"readGroupRecords 409": "needs a member that the group went on without",
 
