@@ -189,10 +189,10 @@ func (f *Fault) forRead() *Fault {
 // edgeFaults lists the faults above, in the order of the catalogue.
 func edgeFaults() []*Fault {
 	return []*Fault{
-		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody, BodyTooLarge,
-		URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal, NoSuchMember, NoSuchKey,
-		NotCompacted, IndexBehind, ClusterConflict, MemberConflict,
-		KeyInUse, KeyReused, KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
+		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody,
+		BodyTooLarge, URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal,
+		NoSuchMember, NoSuchKey, NotCompacted, IndexBehind, ClusterConflict, MemberConflict, KeyInUse, KeyReused,
+		KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}
 }
 

@@ -32,6 +32,8 @@ type Options struct {
 	ProduceTimeout time.Duration
 	// Members are the members of groups that this server runs; by default some of its own, which no other node takes over.
 	Members *members.Members
+	// KeyIndexBytes bounds the memory of the indexes by which keys are read; 64 MiB by default.
+	KeyIndexBytes int64
 	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
 	Membership Membership
 }
@@ -44,6 +46,7 @@ type Server struct {
 	producer   *producer
 	consumer   *consumer
 	workers    *workers
+	keyed      *keyed
 }
 
 // New makes a Server. It does no I/O; Close ends what it starts later.
@@ -57,6 +60,7 @@ func New(o Options) *Server {
 		consumer: newConsumer(o.Edge, o.Client),
 	}
 	s.workers = newWorkers(s.consumer, o.Members)
+	s.keyed = newKeyed(o, s.consumer)
 	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
 	return s
 }
@@ -74,6 +78,7 @@ func (s *Server) Mount(r chi.Router) {
 	r.Post("/v1/topics/{topic}/records", s.producer.routed)
 	s.consumer.routes(r)
 	s.workers.routes(r)
+	s.keyed.routes(r)
 }
 
 // Close ends the live streams and returns when nothing of them runs any more.
