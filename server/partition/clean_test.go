@@ -179,98 +179,114 @@ func TestProducersOutliveTheirRecords(t *testing.T) {
 	}
 }
 
+// txnNode is a node on which producers write in transactions.
+type txnNode struct {
+	*replicaNode
+	t     *testing.T
+	epoch map[int64]int16
+}
+
+// txn writes one record in its producer's transaction.
+func (n *txnNode) txn(id int64, key, value string) {
+	g, open, err := n.leader.TxnGuard(id, n.epoch[id])
+	require.NoError(n.t, err)
+	var b record.Builder
+	b.SetTransactional()
+	b.SetProducer(id, n.epoch[id], 0)
+	b.Append(&record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte(key), Value: []byte(value)})
+	r := &partition.AppendRequest{Batch: b.Build(), AllInSync: true, Expected: -1, Epoch: -1}
+	if !open {
+		r.Guard = &g
+	}
+	_, err = n.leader.Append(n.t.Context(), r)
+	require.NoError(n.t, err)
+}
+
+// end ends a producer's transaction.
+func (n *txnNode) end(id int64, commit bool) {
+	n.epoch[id]++
+	_, err := n.leader.AppendMarker(n.t.Context(), &partition.Marker{
+		ProducerID: id, ProducerEpoch: n.epoch[id], CoordinatorEpoch: 1, Commit: commit, Version: 2, Epoch: -1,
+	})
+	require.NoError(n.t, err)
+	synctest.Wait()
+}
+
+// plain writes records of a key outside of transactions.
+func (n *txnNode) plain(key string, count int) {
+	for i := range count {
+		_, err := n.append(keyed(-1, 0, key, fmt.Sprint(i)), true)
+		require.NoError(n.t, err)
+	}
+}
+
+// committed is what a reader of committed records has in the end.
+func (n *txnNode) committed() map[string]string {
+	values := map[string]string{}
+	for from := n.replica.Bounds().LogStart; ; {
+		f, err := n.leader.Fetch(partition.FetchRequest{
+			Offset: from, LeaderEpoch: -1, MaxBytes: 1 << 20, ReadCommitted: true,
+		})
+		require.NoError(n.t, err)
+		if f.Next == from {
+			return values
+		}
+		from = f.Next
+		takeCommitted(n.t, f, values)
+	}
+}
+
+// batches are those that are in the log.
+func (n *txnNode) batches() []record.Batch {
+	all, err := n.replica.Batches()
+	require.NoError(n.t, err)
+	return all
+}
+
 // Markers and aborted records go, and with them what is known of them, but not before all data is gone and a day over.
 // Open transactions hold compaction back.
 func TestTransactionsAreCompacted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, compactSettings(t), 1)
 		defer c.close()
-		n := c.node(1)
+		n := &txnNode{replicaNode: c.node(1), t: t, epoch: map[int64]int16{}}
 		n.start()
 		c.elect(1)
 		n.told(c.meta)
-		epoch := map[int64]int16{}
-		txn := func(id int64, key, value string) {
-			g, open, err := n.leader.TxnGuard(id, epoch[id])
-			require.NoError(t, err)
-			var b record.Builder
-			b.SetTransactional()
-			b.SetProducer(id, epoch[id], 0)
-			b.Append(&record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte(key), Value: []byte(value)})
-			r := &partition.AppendRequest{Batch: b.Build(), AllInSync: true, Expected: -1, Epoch: -1}
-			if !open {
-				r.Guard = &g
-			}
-			_, err = n.leader.Append(t.Context(), r)
-			require.NoError(t, err)
-		}
-		end := func(id int64, commit bool) {
-			epoch[id]++
-			_, err := n.leader.AppendMarker(t.Context(), &partition.Marker{
-				ProducerID: id, ProducerEpoch: epoch[id], CoordinatorEpoch: 1, Commit: commit, Version: 2, Epoch: -1,
-			})
-			require.NoError(t, err)
-			synctest.Wait()
-		}
-		committed := func() map[string]string {
-			values := map[string]string{}
-			for from := n.replica.Bounds().LogStart; ; {
-				f, err := n.leader.Fetch(partition.FetchRequest{
-					Offset: from, LeaderEpoch: -1, MaxBytes: 1 << 20, ReadCommitted: true,
-				})
-				require.NoError(t, err)
-				if f.Next == from {
-					return values
-				}
-				from = f.Next
-				takeCommitted(t, f, values)
-			}
-		}
 		for i := range 40 {
-			txn(1, fmt.Sprint("a", i%3), fmt.Sprint(i))
-			end(1, true)
-			txn(2, fmt.Sprint("a", i%3), "aborted")
-			end(2, false)
+			n.txn(1, fmt.Sprint("a", i%3), fmt.Sprint(i))
+			n.end(1, true)
+			n.txn(2, fmt.Sprint("a", i%3), "aborted")
+			n.end(2, false)
 		}
 		want := map[string]string{"a0": "39", "a1": "37", "a2": "38"}
-		require.Equal(t, want, committed())
+		require.Equal(t, want, n.committed())
 		n.clean()
-		require.Equal(t, want, committed())
+		require.Equal(t, want, n.committed())
 
-		txn(3, "b", "open")
+		n.txn(3, "b", "open")
 		open := n.replica.Bounds().LogEnd - 1
-		for i := range 60 {
-			_, err := n.append(keyed(-1, 0, "c", fmt.Sprint(i)), true)
-			require.NoError(t, err)
-		}
+		n.plain("c", 60)
 		n.clean()
 		seen := 0
-		all, err := n.replica.Batches()
-		require.NoError(t, err)
-		for _, b := range all {
+		for _, b := range n.batches() {
 			if b.BaseOffset() >= open {
 				seen++
 			}
 		}
 		require.Equal(t, 61, seen, "nothing is compacted from an open transaction on")
-		end(3, true)
-		want["b"], want["c"] = "open", "59"
+		n.end(3, true)
+		want["b"], want["c"], want["d"] = "open", "59", "39"
 		for range 3 {
 			time.Sleep(25 * time.Hour)
-			for i := range 40 {
-				_, err := n.append(keyed(-1, 0, "d", fmt.Sprint(i)), true)
-				require.NoError(t, err)
-			}
+			n.plain("d", 40)
 			n.replica.ExpireProducers(24 * time.Hour)
 			n.clean()
-			want["d"] = "39"
-			require.Equal(t, want, committed())
+			require.Equal(t, want, n.committed())
 		}
-		all, err = n.replica.Batches()
-		require.NoError(t, err)
-		require.Less(t, len(all), 70)
+		require.Less(t, len(n.batches()), 70)
 		aborts := 0
-		for _, b := range all {
+		for _, b := range n.batches() {
 			if m, ok := b.EndTxnMarker(); ok && m.Type == record.ControlAbort {
 				aborts++
 			}
