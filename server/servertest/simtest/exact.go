@@ -152,6 +152,7 @@ func (s *sim) settleExact() {
 		return
 	}
 	s.await(s.h.Now()+s.plan.exact.timeout+10*time.Second, func(*metadata.Image) string { return s.whyOpen() })
+	s.plan.exact.chaos = 0
 	s.lastOffsets()
 	for _, m := range s.nodes {
 		for _, t := range s.exact {
@@ -254,9 +255,12 @@ func (s *sim) lastOffsets() {
 		for number := range s.partitionsOf(listTopic) {
 			p := history.Partition{Topic: listTopic, Number: int32(number)}
 			at, ok := m.committed(p)
-			if !ok {
-				s.violate("L1", "nobody says what %s has committed of %s", group, p)
-				return
+			for until := s.h.Now() + leaderWithin; !ok; at, ok = m.committed(p) {
+				if s.h.Now() > until {
+					s.violate("L1", "nobody says what %s has committed of %s: %v", group, p, m.why)
+					return
+				}
+				sleep(context.Background(), 50*time.Millisecond)
 			}
 			s.committedAtEnd[group][p] = at
 		}

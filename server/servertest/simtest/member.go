@@ -303,9 +303,10 @@ func (s *sim) outcome(o *history.Op, err error) error {
 	switch {
 	case err == nil:
 		o.Outcome = history.OK
-	case errors.Is(err, errUnsent) || !again(err):
+	case errors.Is(err, errUnsent):
 		o.Outcome = history.Fail
 	}
+	// A refusal is the answer to the last try of the node that was asked: another one before may have come through.
 	if err != nil {
 		o.Note = err.Error()
 	}

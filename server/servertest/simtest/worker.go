@@ -20,6 +20,24 @@ type worker struct {
 	lives    int
 	id       string
 	delivery int64
+	got      []workOffset // what the last read gave, to be committed
+	lost     bool         // the last read, or its answer
+}
+
+// workOffset is an offset of a group in JSON.
+type workOffset struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+}
+
+// workPage is a page of records in JSON.
+type workPage struct {
+	Records []struct {
+		Topic string
+		entry
+	}
+	Delivery int64
 }
 
 func (w *worker) run() {
@@ -27,14 +45,17 @@ func (w *worker) run() {
 	for w.think() {
 		switch w.rng.IntN(40) {
 		case 0:
-			w.leave()
+			// Who leaves says that all is done that was delivered. That it was told of all, only a good network promises.
+			if !w.auto || !w.lost && w.s.plan.chaos == 0 {
+				w.leave()
+			}
 		case 1: // it dies
 			w.forget()
 		case 2: // it is paused
 			sleep(w.ctx, around(w.rng, 2*w.s.plan.exact.session))
 		}
 		w.read()
-		if !w.auto && w.rng.IntN(2) == 0 {
+		if !w.auto && len(w.got) > 0 && w.rng.IntN(2) == 0 {
 			w.commit()
 		}
 	}
@@ -42,21 +63,22 @@ func (w *worker) run() {
 
 func (w *worker) forget() {
 	w.lives++
-	w.id, w.delivery = fmt.Sprintf("%s.%d", w.name, w.lives), 0
+	w.id, w.delivery, w.got, w.lost = fmt.Sprintf("%s.%d", w.name, w.lives), 0, nil, false
 }
 
 func (w *worker) path(rest string) string { return "/v1/groups/" + url.PathEscape(w.group) + rest }
 
 // read reads a page.
 func (w *worker) read() {
-	q := url.Values{
-		"topics": {listTopic}, "member": {w.id}, "auto_offset_reset": {"earliest"}, "wait": {"200ms"},
-		"session":     {strconv.Itoa(int(w.s.plan.exact.session.Milliseconds())) + "ms"},
-		"max_records": {strconv.Itoa(pick(w.rng, 3, 50))}, "isolation": {"read_committed"}, "commit": {"manual"},
-		"ack": {strconv.FormatInt(w.delivery, 10)},
-	}
+	mode := "manual"
 	if w.auto {
-		q.Set("commit", "auto")
+		mode = "auto"
+	}
+	q := url.Values{
+		"topics": {listTopic}, "member": {w.id}, "auto_offset_reset": {"earliest"}, "wait": {"200ms"}, "commit": {mode},
+		"session":     {strconv.Itoa(int(w.s.plan.exact.session.Milliseconds())) + "ms"},
+		"max_records": {strconv.Itoa(pick(w.rng, 3, 50))}, "isolation": {"read_committed"},
+		"ack": {strconv.FormatInt(w.delivery, 10)},
 	}
 	sent := request{
 		node: w.node(), method: "GET", path: w.path("/records?" + q.Encode()), wait: time.Second + w.s.plan.patience,
@@ -65,60 +87,59 @@ func (w *worker) read() {
 	invoke := w.s.h.Now()
 	w.disturb(sent)
 	r := w.do(w.ctx, sent)
-	if r.err != nil {
-		return
-	}
-	if r.status == http.StatusConflict {
+	w.got, w.lost = nil, r.err != nil
+	switch {
+	case r.err != nil:
+	case r.status == http.StatusConflict:
 		w.forget() // the group went on without it
-		return
-	}
-	var page struct {
-		Records []struct {
-			Topic string
-			entry
+	case r.status == http.StatusOK:
+		var page workPage
+		if err := json.Unmarshal(r.body, &page); err != nil {
+			w.s.violate("API", "%s: page for %s: %v in %.200s", sent.node.name, w.id, err, r.body)
+			return
 		}
-		Delivery   int64
-		Assignment []struct {
-			Topic      string
-			Partitions []int32
-		}
+		w.delivery = page.Delivery
+		w.take(sent.node, invoke, &page)
 	}
-	if r.status != http.StatusOK {
-		return
-	}
-	if err := json.Unmarshal(r.body, &page); err != nil {
-		w.s.violate("API", "%s: page for %s: %v in %.200s", sent.node.name, w.id, err, r.body)
-		return
-	}
-	w.delivery = page.Delivery
+}
+
+// take takes the records of a page into the history, an operation a partition.
+func (w *worker) take(from *machine, invoke time.Duration, page *workPage) {
 	of := map[history.Partition]*history.Op{}
 	var order []*history.Op
 	for i := range page.Records {
 		rec := &page.Records[i]
 		p := history.Partition{Topic: rec.Topic, Number: rec.Partition}
-		if of[p] == nil {
-			of[p] = &history.Op{
-				Kind: history.Poll, Client: w.name, Session: w.id, Node: sent.node.name, API: "native", Invoke: invoke,
-				Return: w.s.h.Now(), Outcome: history.OK, Partition: p, From: rec.Offset,
+		o := of[p]
+		if o == nil {
+			o = &history.Op{
+				Kind: history.Poll, Client: w.name, Session: w.id, Seq: int(page.Delivery), Node: from.name, API: "native",
+				Invoke: invoke, Return: w.s.h.Now(), Outcome: history.OK, Partition: p, From: rec.Offset,
 				Group: &history.Membership{Group: w.group, Member: w.id, Protocol: history.Worker},
 			}
-			order = append(order, of[p])
+			of[p], order = o, append(order, o)
 		}
-		of[p].Values, of[p].Offsets = append(of[p].Values, rec.shown()), append(of[p].Offsets, rec.Offset)
+		o.Values, o.Offsets = append(o.Values, rec.shown()), append(o.Offsets, rec.Offset)
 	}
 	for _, o := range order {
+		w.got = append(w.got, workOffset{o.Partition.Topic, o.Partition.Number, o.Offsets[len(o.Offsets)-1] + 1})
 		w.s.h.Add(o)
 	}
 }
 
-// commit commits what was delivered.
+// commit commits what the last read gave.
 func (w *worker) commit() {
+	offsets, err := json.Marshal(w.got)
+	if err != nil {
+		panic(err)
+	}
 	sent := request{
 		node: w.node(), method: "POST", path: w.path("/offsets"), header: jsonBody(),
-		body: fmt.Sprintf(`{"member":%q}`, w.id),
+		body: fmt.Sprintf(`{"member":%q,"offsets":%s}`, w.id, offsets),
 	}
-	w.disturb(sent)
-	if r := w.do(w.ctx, sent); r.err == nil && r.status == http.StatusConflict {
+	r := w.do(w.ctx, sent)
+	w.got = nil
+	if r.err == nil && r.status == http.StatusConflict {
 		w.forget()
 	}
 }
@@ -147,13 +168,7 @@ func (o *overseer) look(group string) {
 	if r.err != nil || r.status != http.StatusOK {
 		return
 	}
-	var answer struct {
-		Offsets []struct {
-			Topic     string
-			Partition int32
-			Offset    int64
-		}
-	}
+	var answer struct{ Offsets []workOffset }
 	if err := json.Unmarshal(r.body, &answer); err != nil {
 		o.s.violate("API", "%s: offsets of %s: %v in %.200s", sent.node.name, group, err, r.body)
 		return
