@@ -38,8 +38,8 @@ func (m *Member) cameLocked() {
 	}
 }
 
-// seenLocked is cameLocked for a client that says which delivery it had last. Where that is not the last one, its answer
-// was lost, and what it held is handed out again.
+// seenLocked is cameLocked for a client that says which delivery it had last. Where that is not the last one, its
+// answer was lost, and what it held is handed out again.
 func (m *Member) seenLocked(seen int64) error {
 	last := m.delivery
 	if seen > last {
@@ -131,8 +131,8 @@ func (m *Member) commitDue() bool {
 	return m.cfg.AutoCommit && (len(m.revoking) > 0 || time.Since(m.commits) >= m.cfg.CommitEvery)
 }
 
-// Commit commits offsets of partitions that the member has; without any, the positions behind all that was handed out.
-// The results are in the order of the offsets.
+// Commit commits offsets of partitions that the member has; without any, the positions behind all that was handed
+// out. The results are in the order of the offsets.
 func (m *Member) Commit(ctx context.Context, offsets []Offset) ([]error, error) {
 	if err := m.enter(); err != nil {
 		return nil, err

@@ -40,8 +40,8 @@ const (
 type Config struct {
 	Group string `json:"-"`
 	ID    string `json:"-"` // drawn when empty
-	// Topics and Pattern are the subscription; there may be none, to subscribe later or to assign by hand, or both. Pattern
-	// is an RE2 expression that matches whole names.
+	// Topics and Pattern are the subscription; there may be none, to subscribe later or to assign by hand, or both.
+	// Pattern is an RE2 expression that matches whole names.
 	Topics  []string `json:"topics,omitempty"`
 	Pattern string   `json:"pattern,omitempty"`
 	Reset   Reset    `json:"reset,omitempty"`
@@ -58,7 +58,8 @@ type Config struct {
 	Rack      string           `json:"rack,omitempty"`
 	// Rejoin makes the member join again by itself when the group went on without it, in place of ErrFenced.
 	Rejoin bool `json:"rejoin,omitempty"`
-	// Here makes the member one that no other node takes over: it leaves when the coordinator moves or the node stops.
+	// Here makes the member one that no other node takes over: it leaves when the coordinator moves or the node
+	// stops.
 	Here bool `json:"here,omitempty"`
 	// Extra is the caller's own, kept with the member.
 	Extra []byte `json:"extra,omitempty"`

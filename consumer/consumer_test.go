@@ -212,7 +212,8 @@ func TestTakeOver(t *testing.T) {
 	e.put("t", 0, numbers(0, 10)...)
 	m := e.members()
 	c := consumer.Config{
-		ID: "k", Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Extra: []byte("mine"), Lease: 20 * time.Second,
+		ID: "k", Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Extra: []byte("mine"),
+		Lease: 20 * time.Second,
 	}
 	k := e.join(m, c)
 	e.assignment(k, 3)

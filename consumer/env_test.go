@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"millrace/client"
 	"millrace/consumer"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -27,10 +25,8 @@ type env struct {
 }
 
 func newEnv(t *testing.T) *env {
-	n := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
-		c.Broker = map[string]string{
-			"offsets.topic.num.partitions": "3", "group.consumer.assignment.interval.ms": "0",
-		}
+	n := servertest.Start(t, servertest.Options{Broker: map[string]string{
+		"offsets.topic.num.partitions": "3", "group.consumer.assignment.interval.ms": "0",
 	}})
 	return &env{t: t, node: n, client: client.New(n.Requestor(), client.Options{MetadataTTL: time.Millisecond})}
 }
@@ -139,8 +135,6 @@ func tp(topic string, partition int32) client.TopicPartition {
 	return client.TopicPartition{Topic: topic, Partition: partition}
 }
 
-func ordered(values []string) []string { return slices.Sorted(slices.Values(values)) }
-
 // spoiled is a requestor that may answer by itself.
 type spoiled struct {
 	kmsg.Requestor
@@ -148,8 +142,10 @@ type spoiled struct {
 }
 
 func (s *spoiled) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	if resp, err := s.answer(r); resp != nil || err != nil {
-		return resp, err
+	if answer := s.answer; answer != nil {
+		if resp, err := answer(r); resp != nil || err != nil {
+			return resp, err
+		}
 	}
 	return s.Requestor.Request(ctx, r)
 }

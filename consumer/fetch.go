@@ -117,9 +117,11 @@ func (m *Member) fetchOnce(ctx context.Context, parts []*part, q *PollRequest, w
 	return p, nil
 }
 
-// fetchRequestLocked asks for what there is of partitions, each for its share. Another one comes first each time, since
-// the first with records may take all the room.
-func (m *Member) fetchRequestLocked(parts []*part, q *PollRequest, wait time.Duration) (*kmsg.FetchRequest, []*fetched) {
+// fetchRequestLocked asks for what there is of partitions, each for its share. Another one comes first each time,
+// since the first with records may take all the room.
+func (m *Member) fetchRequestLocked(parts []*part, q *PollRequest, wait time.Duration) (
+	*kmsg.FetchRequest, []*fetched,
+) {
 	room := q.MaxBytes
 	if q.MaxRecords < defaultMaxRecords {
 		room = min(room, q.MaxRecords*fetchPerRecord)
@@ -177,8 +179,8 @@ func findFetched(got []*fetched, req *kmsg.FetchRequest, t *kmsg.FetchResponseTo
 	return nil
 }
 
-// handOut hands out records of the partitions that the member has still. An error is of a partition that cannot be read,
-// where there is nothing else.
+// handOut hands out records of the partitions that the member has still. An error is of a partition that cannot be
+// read, where there is nothing else.
 func (m *Member) handOut(records []Record, got []*fetched) (*Polled, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

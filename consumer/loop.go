@@ -20,8 +20,9 @@ const (
 	leaveLimit  = 5 * time.Second
 	firstPause  = 20 * time.Millisecond
 	lastPause   = time.Second
-	quickAnswer = 500 * time.Millisecond // a heartbeat that was to wait and came back sooner, without news, is followed by a pause
 	nameTries   = 20
+	// quickAnswer is how soon a heartbeat that was to wait comes back without news, to be followed by a pause.
+	quickAnswer = 500 * time.Millisecond
 )
 
 // ownedTopic is what a member has of a topic.

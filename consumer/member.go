@@ -12,8 +12,8 @@ import (
 
 // Member is one member of a group. Its methods are safe for concurrent use, and each renews the lease.
 //
-// Its loop (run) alone speaks with the coordinator about membership. Calls change what the coordinator is to know and wait
-// until the loop has told it.
+// Its loop (run) alone speaks with the coordinator about membership. Calls change what the coordinator is to know
+// and wait until the loop has told it.
 type Member struct {
 	parent *Members
 	group  string
@@ -59,8 +59,8 @@ type part struct {
 	position  int64 // of the next record to hand out, -1: not known
 	committed int64 // what this member knows to be committed, -1: nothing
 	lost      bool  // position was outside the log
-	// handed says that records were handed out and the client has not come back since, in the delivery of that number,
-	// from start on.
+	// handed says that records were handed out and the client has not come back since, in the delivery of that
+	// number, from start on.
 	handed     bool
 	delivery   int64
 	start      int64
@@ -404,8 +404,8 @@ func (m *Member) Assigned() []client.TopicPartition {
 
 func (m *Member) subscribedLocked() bool { return len(m.cfg.Topics) > 0 || m.cfg.Pattern != "" }
 
-// Leave takes the member out of its group. With AutoCommit what was handed out is committed before: the client is done
-// with it.
+// Leave takes the member out of its group. With AutoCommit what was handed out is committed before: the client is
+// done with it.
 func (m *Member) Leave(ctx context.Context) error {
 	if err := m.enter(); err != nil {
 		return err

@@ -83,8 +83,8 @@ func New(o Options) *Members {
 	return m
 }
 
-// Close ends all members and returns when none runs any more. They stay in their groups, for another node to take them
-// over, but for those that are bound to this node, which leave.
+// Close ends all members and returns when none runs any more. They stay in their groups, for another node to take
+// them over, but for those that are bound to this node, which leave.
 func (m *Members) Close() {
 	m.mu.Lock()
 	m.closed = true

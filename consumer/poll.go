@@ -23,18 +23,19 @@ type PollRequest struct {
 	MaxRecords int           // 10,000 by default
 	MaxBytes   int           // of keys, values and headers; 1 MiB by default; one record always fits
 	Wait       time.Duration // for the first record; 0 answers at once
-	// Seen is the number of the last delivery that the client had, 0 if it had none. It counts where SaysSeen is true:
-	// when the number is not that of the last delivery, what that held is handed out again. Else whoever comes for more had
-	// all.
+	// Seen is the number of the last delivery that the client had, 0 if it had none. It counts where SaysSeen is
+	// true: when the number is not that of the last delivery, what that held is handed out again. Else whoever
+	// comes for more had all.
 	Seen     int64
 	SaysSeen bool
 	// More asks for more while the client is not done with what was handed out: it will commit that, when it is.
 	More bool
-	// JoinWait is how long, from when the member was subscribed or taken over, the first partitions are waited for, where
-	// that is longer than Wait.
+	// JoinWait is how long, from when the member was subscribed or taken over, the first partitions are waited for,
+	// where that is longer than Wait.
 	JoinWait time.Duration
-	// Check refuses records that the caller cannot take, nil: none. A refused record is not handed out, and nothing behind
-	// it; the error is that of the poll when there is nothing else, or when it is the partition's turn to come first.
+	// Check refuses records that the caller cannot take, nil: none. A refused record is not handed out, and nothing
+	// behind it; the error is that of the poll when there is nothing else, or when it is the partition's turn to
+	// come first.
 	Check func(*Record) error
 }
 
@@ -104,8 +105,8 @@ func (m *Member) nothing(q *PollRequest) *Polled {
 	return &Polled{Delivery: m.delivery}
 }
 
-// takeUntil gets the turn unless somebody else has it until a deadline. A poll that only waits gives it up: mostly its
-// client has gone, and it is the same one that comes again.
+// takeUntil gets the turn unless somebody else has it until a deadline. A poll that only waits gives it up: mostly
+// its client has gone, and it is the same one that comes again.
 func (m *Member) takeUntil(ctx context.Context, deadline time.Time) (bool, error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -230,8 +231,8 @@ func mayPass(err error) bool {
 	return errors.Is(err, client.ErrNoAnswer)
 }
 
-// readableLocked lists the partitions that may be fetched now, in order; those that could not be read are left out for a
-// while, and next is when the first of them may be tried again.
+// readableLocked lists the partitions that may be fetched now, in order; those that could not be read are left out
+// for a while, and next is when the first of them may be tried again.
 func (m *Member) readableLocked() (parts []*part, next time.Time) {
 	now := time.Now()
 	for _, p := range m.parts {

@@ -11,8 +11,8 @@ import (
 	"millrace/record"
 )
 
-// scan takes records out of fetched batches until a poll is full: those at or above the position, of no control batch and
-// of no aborted transaction.
+// scan takes records out of fetched batches until a poll is full: those at or above the position, of no control
+// batch and of no aborted transaction.
 type scan struct {
 	q       *PollRequest
 	codecs  *record.Codecs

@@ -34,8 +34,8 @@ func (m *Member) Seek(ctx context.Context, to ...Offset) error {
 	})
 }
 
-// SeekTo makes the first offset at or after a time, in milliseconds, or client.Earliest or client.Latest, the position of
-// partitions that the member has.
+// SeekTo makes the first offset at or after a time, in milliseconds, or client.Earliest or client.Latest, the
+// position of partitions that the member has.
 func (m *Member) SeekTo(ctx context.Context, timestamp int64, of ...client.TopicPartition) error {
 	m.mu.Lock()
 	if err := m.goneLocked(); err != nil {

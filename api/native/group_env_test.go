@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -27,10 +26,8 @@ type crew struct {
 }
 
 func newCrew(t *testing.T, nodes int) *crew {
-	return &crew{t, servertest.StartCluster(t, servertest.ClusterOptions{Nodes: nodes, Change: func(c *server.Config) {
-		c.Broker = map[string]string{
-			"offsets.topic.num.partitions": "5", "group.consumer.assignment.interval.ms": "0",
-		}
+	return &crew{t, servertest.StartCluster(t, servertest.ClusterOptions{Nodes: nodes, Broker: map[string]string{
+		"offsets.topic.num.partitions": "5", "group.consumer.assignment.interval.ms": "0",
 	}})}
 }
 
@@ -140,8 +137,8 @@ func (g *crew) coordinator(via int, group string) int {
 	return int(resp.Coordinators[0].NodeID)
 }
 
-// workStream is a live stream of a member.
-type workStream struct {
+// liveWork is a live stream of a member.
+type liveWork struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	events chan workEvent
@@ -150,7 +147,7 @@ type workStream struct {
 
 type workEvent struct{ kind, id, data string }
 
-func (g *crew) stream(id int, group, query string) *workStream {
+func (g *crew) stream(id int, group, query string) *liveWork {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(g.t.Context())
 	r, err := http.NewRequestWithContext(ctx, "GET", g.c.URL(id)+"/v1/groups/"+group+"/records?"+query, nil)
@@ -159,7 +156,7 @@ func (g *crew) stream(id int, group, query string) *workStream {
 	resp, err := g.c.Client.Do(r)
 	require.NoError(g.t, err)
 	require.Equal(g.t, http.StatusOK, resp.StatusCode)
-	l := &workStream{t: g.t, cancel: cancel, events: make(chan workEvent, 10_000)}
+	l := &liveWork{t: g.t, cancel: cancel, events: make(chan workEvent, 10_000)}
 	l.wg.Go(func() {
 		defer resp.Body.Close()
 		defer close(l.events)
@@ -186,13 +183,13 @@ func (g *crew) stream(id int, group, query string) *workStream {
 }
 
 // close closes the connection.
-func (l *workStream) close() {
+func (l *liveWork) close() {
 	l.cancel()
 	l.wg.Wait()
 }
 
 // next is the next event of a kind, "" for a record; those of others are passed over.
-func (l *workStream) next(kind string) workEvent {
+func (l *liveWork) next(kind string) workEvent {
 	l.t.Helper()
 	timeout := time.After(30 * time.Second)
 	for {

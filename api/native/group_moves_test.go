@@ -35,8 +35,8 @@ type worker struct {
 func (w *worker) once(ctx context.Context) []string {
 	nodes := w.nodes()
 	w.asked++
-	url := fmt.Sprintf("%s/v1/groups/g/records?%s&member=%s&ack=%d", w.g.c.URL(nodes[w.asked%len(nodes)]), w.query, w.member,
-		w.ack)
+	base := w.g.c.URL(nodes[w.asked%len(nodes)])
+	url := fmt.Sprintf("%s/v1/groups/g/records?%s&member=%s&ack=%d", base, w.query, w.member, w.ack)
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
@@ -133,18 +133,7 @@ func TestWorkersOutliveTheirCoordinator(t *testing.T) {
 			killed = time.Now()
 			wg.Go(func() { _ = g.c.Node(victim).Kill() })
 		}
-		node := alive()[i%len(alive())]
-		for {
-			path := fmt.Sprintf("%s/v1/topics/t/records?key=%d", g.c.URL(node), i)
-			resp, err := g.c.Client.Post(path, "application/json", strings.NewReader(fmt.Sprint(i)))
-			if err == nil {
-				resp.Body.Close()
-				if resp.StatusCode == 200 {
-					break
-				}
-			}
-			require.NoError(t, ctx.Err())
-		}
+		g.insist(ctx, alive()[i%len(alive())], i)
 	}
 	wg.Wait()
 	require.EqualValues(t, total, got.Load())
@@ -157,6 +146,22 @@ func TestWorkersOutliveTheirCoordinator(t *testing.T) {
 		t.Logf("%s: %d calls, %d failed, longest pause %v", w.member, w.asked, w.failed, w.slow)
 	}
 	t.Logf("all read %v after the coordinator was killed; %d records came twice", time.Since(killed), twice)
+}
+
+// insist produces a number, again until it is stored.
+func (g *crew) insist(ctx context.Context, node, i int) {
+	g.t.Helper()
+	for {
+		path := fmt.Sprintf("%s/v1/topics/t/records?key=%d", g.c.URL(node), i)
+		resp, err := g.c.Client.Post(path, "application/json", strings.NewReader(fmt.Sprint(i)))
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		require.NoError(g.t, ctx.Err())
+	}
 }
 
 // While nothing moves, each record comes once and in order.
@@ -190,90 +195,99 @@ func TestWorkersStable(t *testing.T) {
 	wg.Wait()
 }
 
+// fleet is many members at work, and what they have read.
+type fleet struct {
+	*crew
+	wg    sync.WaitGroup
+	stops []chan struct{} // closing one makes its member's call under way its last
+
+	mu      sync.Mutex
+	at      map[string]time.Time // guarded by mu: when a value was read first
+	settled atomic.Int64         // how many values were read
+	written int
+}
+
+// start starts a member.
+func (f *fleet) start(ctx context.Context) {
+	stop := make(chan struct{})
+	w := &worker{
+		g: f.crew, query: "topics=t&auto_offset_reset=earliest&wait=20s&session=2s",
+		member: fmt.Sprintf("w%d", len(f.stops)), nodes: func() []int { return []int{1} }, seen: map[string]int{},
+	}
+	f.stops = append(f.stops, stop)
+	f.wg.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			now := w.once(ctx)
+			f.mu.Lock()
+			for _, v := range now {
+				if _, ok := f.at[v]; !ok {
+					f.at[v] = time.Now()
+				}
+			}
+			f.settled.Store(int64(len(f.at)))
+			f.mu.Unlock()
+		}
+	})
+}
+
+// round writes to partitions and returns when all of it was read.
+func (f *fleet) round(to []int32) time.Time {
+	from := f.written
+	for i, p := range to {
+		f.put("t", int(p), fmt.Sprint(from+i))
+	}
+	f.written += len(to)
+	last := time.Now()
+	require.Eventually(f.t, func() bool { return f.settled.Load() == int64(f.written) }, time.Minute, time.Millisecond)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for v := from; v < f.written; v++ {
+		if first := f.at[fmt.Sprint(v)]; first.After(last) {
+			last = first
+		}
+	}
+	return last
+}
+
 // 50 members over 200 partitions: one leaves, one dies, and the time until the others read what it had.
 func TestWorkersOfManyPartitions(t *testing.T) {
-	g := newCrew(t, 1)
-	const members, partitions = 50, 200
-	g.topic("t", partitions)
+	const count, partitions = 50, 200
+	f := &fleet{crew: newCrew(t, 1), at: map[string]time.Time{}}
+	f.topic("t", partitions)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	stops := make([]chan struct{}, members)
-	var mu sync.Mutex
-	at := map[string]time.Time{} // when a value was read first
 	began := time.Now()
-	var settled atomic.Int64
-	var wg sync.WaitGroup
-	for i := range members {
-		stops[i] = make(chan struct{})
-		w := &worker{
-			g: g, query: "topics=t&auto_offset_reset=earliest&wait=20s&session=2s", member: fmt.Sprintf("w%d", i),
-			nodes: func() []int { return []int{1} }, seen: map[string]int{},
-		}
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				select {
-				case <-stops[i]:
-					return
-				default:
-				}
-				now := w.once(ctx)
-				mu.Lock()
-				for _, v := range now {
-					if _, ok := at[v]; !ok {
-						at[v] = time.Now()
-					}
-				}
-				settled.Store(int64(len(at)))
-				mu.Unlock()
-			}
-		})
-	}
-	written := 0
-	// round writes to partitions and returns when all of it was read.
-	round := func(to []int32) time.Time {
-		from := written
-		for i, p := range to {
-			g.put("t", int(p), fmt.Sprint(from+i))
-		}
-		written += len(to)
-		last := time.Now()
-		require.Eventually(t, func() bool { return settled.Load() == int64(written) }, time.Minute, time.Millisecond)
-		mu.Lock()
-		defer mu.Unlock()
-		for v := from; v < written; v++ {
-			if first := at[fmt.Sprint(v)]; first.After(last) {
-				last = first
-			}
-		}
-		return last
+	for range count {
+		f.start(ctx)
 	}
 	var every []int32
-	for p := range partitions {
-		every = append(every, int32(p))
+	for p := range int32(partitions) {
+		every = append(every, p)
 	}
-	round(every)
-	t.Logf("%d members joined and read %d partitions within %v", members, partitions, time.Since(began))
-	round(every)
+	f.round(every)
+	t.Logf("%d members joined and read %d partitions within %v", count, partitions, time.Since(began))
+	f.round(every)
 	for _, i := range []int{7, 8} {
-		close(stops[i]) // its call under way is its last
+		close(f.stops[i])
+		p, _ := f.read(1, "g", fmt.Sprintf("member=w%d&wait=0s", i))
 		var had []int32
-		status, _, text := g.do(1, "GET", fmt.Sprintf("/v1/groups/g/records?member=w%d&wait=0s", i), nil, "")
-		require.Equal(t, 200, status, text)
-		var p worked
-		require.NoError(t, json.Unmarshal([]byte(text), &p))
 		for _, a := range p.Assignment {
 			had = append(had, a.Partitions...)
 		}
 		require.NotEmpty(t, had)
-		gone := time.Now()
+		gone, how := time.Now(), "its last call, with a session of 2 s"
 		if i == 7 {
-			status, _, text := g.do(1, "DELETE", "/v1/groups/g/members/w7", nil, "")
+			status, _, text := f.do(1, "DELETE", "/v1/groups/g/members/w7", nil, "")
 			require.Equal(t, http.StatusNoContent, status, text)
-			t.Logf("what a member had was read by others %v after it left", round(had).Sub(gone))
-		} else {
-			t.Logf("what a member had was read by others %v after its last call, with a session of 2 s", round(had).Sub(gone))
+			how = "it left"
 		}
+		t.Logf("what a member had was read by others %v after %s", f.round(had).Sub(gone), how)
 	}
 	cancel()
-	wg.Wait()
+	f.wg.Wait()
 }

@@ -138,7 +138,9 @@ func (g *workers) commitAs(ctx context.Context, group, id string, offsets []memb
 }
 
 // commitFor commits as who names an epoch, or for a group without members.
-func (g *workers) commitFor(ctx context.Context, group string, b *groupCommit, offsets []members.Offset) ([]error, error) {
+func (g *workers) commitFor(ctx context.Context, group string, b *groupCommit, offsets []members.Offset) (
+	[]error, error,
+) {
 	c := client.GroupCommit{Group: group, Epoch: -1}
 	if b.Member != nil {
 		c.Member = *b.Member

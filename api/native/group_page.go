@@ -13,10 +13,7 @@ import (
 )
 
 // workEncoder writes records of several topics as JSON objects: as jsonEncoder, with the topic first.
-type workEncoder struct {
-	json  jsonEncoder
-	topic string
-}
+type workEncoder struct{ json jsonEncoder }
 
 func (e *workEncoder) append(dst []byte, r *members.Record) []byte {
 	dst = append(dst, `{"topic":"`...)
@@ -35,7 +32,8 @@ func (g *workers) page(w http.ResponseWriter, r *http.Request, q *workQuery, for
 	switch {
 	case moved && g.edge.ForwardGroup(w, r, q.config.Group):
 		return nil
-	case (moved || r.Context().Err() != nil) && q.config.ID != "": // nothing came of the wait; the next call finds the member
+	case (moved || r.Context().Err() != nil) && q.config.ID != "":
+		// Nothing came of the wait; the next call finds the member.
 		p, err = &members.Polled{Delivery: q.seen}, nil
 	case err != nil:
 		return workFault(err, q.config.Group, q.config.ID)

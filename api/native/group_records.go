@@ -17,8 +17,8 @@ import (
 	members "millrace/consumer"
 )
 
-// workers serves the members of groups: long polls, live streams, commits, leaving. A request is served on the node of the
-// group's coordinator, wherever it comes to. close ends the streams.
+// workers serves the members of groups: long polls, live streams, commits, leaving. A request is served on the node
+// of the group's coordinator, wherever it comes to. close ends the streams.
 type workers struct {
 	*consumer
 	members *members.Members
@@ -64,7 +64,8 @@ func (g *workers) enter() bool {
 	return true
 }
 
-// serve makes a handler that answers on the node of the group's coordinator. An error means that nothing was written yet.
+// serve makes a handler that answers on the node of the group's coordinator. An error means that nothing was
+// written yet.
 func (g *workers) serve(answer func(http.ResponseWriter, *http.Request, string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		group := api.PathParam(r, "group")
@@ -186,15 +187,16 @@ func workFault(err error, group, id string) error {
 	var unknown *unknownWorker
 	switch {
 	case errors.As(err, &unknown) && unknown.join:
-		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q, or has it no more: name the "+
-			"topics too, to join as this member", unknown.group, unknown.id)
+		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q, or has it no more: name "+
+			"the topics too, to join as this member", unknown.group, unknown.id)
 	case errors.Is(err, members.ErrFenced):
-		return api.Refuse(api.KafkaFault(kerr.FencedMemberEpoch), "group %q went on without member %q, and others read its "+
-			"partitions: drop what is not committed, since they get it again. A read with the topics and without ack joins again",
+		return api.Refuse(api.KafkaFault(kerr.FencedMemberEpoch), "group %q went on without member %q, and others read "+
+			"its partitions: drop what is not committed, since they get it again. A read with the topics and without ack "+
+			"joins again",
 			group, id)
 	case errors.Is(err, members.ErrUnknownMember):
-		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, or it "+
-			"never joined; what it did not commit others get again", group, id)
+		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, "+
+			"or it never joined; what it did not commit others get again", group, id)
 	case errors.Is(err, members.ErrTaken):
 		return api.Refuse(api.MemberConflict, "the member id %q is in use in group %q", id, group)
 	case errors.Is(err, members.ErrNotAssigned):
