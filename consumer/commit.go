@@ -248,7 +248,7 @@ func (m *Member) commitParts(ctx context.Context, list []commitOf) error {
 		switch {
 		case fault == nil:
 			return faults
-		case isAny(fault, kerr.UnknownMemberID, kerr.GroupIDNotFound, kerr.FencedMemberEpoch, kerr.IllegalGeneration):
+		case isOutlaw(fault):
 			return m.outlawed(ctx, fault)
 		case !isAny(fault, kerr.StaleMemberEpoch, kerr.RebalanceInProgress) || try == commitTries:
 			return fault
@@ -261,6 +261,11 @@ func (m *Member) commitParts(ctx context.Context, list []commitOf) error {
 		}
 		t.Stop()
 	}
+}
+
+// isOutlaw says of an error that the group went on without the member.
+func isOutlaw(err error) bool {
+	return isAny(err, kerr.UnknownMemberID, kerr.GroupIDNotFound, kerr.FencedMemberEpoch, kerr.IllegalGeneration)
 }
 
 func isAny(err error, of ...*kerr.Error) bool {

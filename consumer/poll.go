@@ -88,7 +88,10 @@ func (m *Member) Poll(ctx context.Context, q PollRequest) (*Polled, error) {
 	}
 	if !q.More && m.commitDue() {
 		var parts *partsError // a topic that is gone, and the like: no reason to hand out nothing
-		if err := m.commitHandedOut(ctx); err != nil && !errors.As(err, &parts) {
+		switch err := m.commitHandedOut(ctx); {
+		case err == nil, errors.As(err, &parts):
+		case m.rejoins() && isOutlaw(err): // it has lost the partitions, and joins again
+		default:
 			return nil, err
 		}
 	}
@@ -147,6 +150,12 @@ func (m *Member) Lost(from ...Offset) {
 	if len(m.revoking) > 0 {
 		m.wakeLocked()
 	}
+}
+
+func (m *Member) rejoins() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cfg.Rejoin
 }
 
 func (m *Member) begin(q PollRequest) error {
