@@ -29,6 +29,7 @@ func (n *Node) openCoordinators() {
 	n.coordinators = coordinators{
 		groups: group.Open(group.Config{
 			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,
+			Flaws: n.cfg.Flaws,
 		}),
 		txns: txn.Open(txn.Config{
 			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,

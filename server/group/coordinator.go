@@ -30,6 +30,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
+	// Flaws are faults planted on purpose, a test hook.
+	Flaws partition.Flaws
 }
 
 // Coordinator is the group coordinator of one node: a kmsg.Requestor for the keys that concern groups. It is

@@ -123,7 +123,7 @@ func (s *shard) replayOffset(key *recordKey, r *coordinator.Record) error {
 		g = s.ensure(string(key.group))
 	}
 	topic := string(key.name)
-	if r.ProducerID < 0 {
+	if r.ProducerID < 0 || s.cfg.Flaws.EarlyOffsets {
 		g.put(topic, key.partition, o)
 		return nil
 	}

@@ -21,4 +21,8 @@ type Flaws struct {
 	SameEpoch bool
 	// SkipMarker leaves out partitions of a transaction when it ends.
 	SkipMarker bool
+	// AnyGeneration lets members of groups commit whatever their generation or epoch is.
+	AnyGeneration bool
+	// EarlyOffsets has the offsets of a transaction count before it is decided.
+	EarlyOffsets bool
 }

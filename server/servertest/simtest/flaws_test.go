@@ -1,6 +1,8 @@
 package simtest_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +30,36 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				if len(r.Violations) > 0 {
 					t.Logf("found by seed %d: %v", seed, r.Violations[0])
 					return
+				}
+			}
+			require.Fail(t, "not found", "%d schedules saw nothing", findWithin)
+		})
+	}
+}
+
+// Those in groups and transactions are found as what they are.
+func TestPlantedFaultsOfTransactionsAreFound(t *testing.T) {
+	for name, f := range map[string]struct {
+		flaws partition.Flaws
+		as    string // one of these invariants
+	}{
+		"LSO off by one":           {partition.Flaws{LSOOffByOne: true}, "T2"},
+		"no aborted index":         {partition.Flaws{SkipAbortedIndex: true}, "T2"},
+		"one epoch":                {partition.Flaws{SameEpoch: true}, "T4"},
+		"markers left out":         {partition.Flaws{SkipMarker: true}, "L1"},
+		"any generation commits":   {partition.Flaws{AnyGeneration: true}, "G2 T7"},
+		"offsets before decisions": {partition.Flaws{EarlyOffsets: true}, "G3 T7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= findWithin; seed++ {
+				r := simtest.Run(t, simtest.Options{Seed: seed, Flaws: f.flaws, Scratch: t.TempDir(), Exact: true})
+				for _, v := range r.Violations {
+					if slices.Contains(strings.Fields(f.as), v.Invariant) {
+						t.Logf("found by seed %d: %v", seed, v)
+						return
+					}
+					t.Logf("seed %d: %v", seed, v)
 				}
 			}
 			require.Fail(t, "not found", "%d schedules saw nothing", findWithin)

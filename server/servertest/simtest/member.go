@@ -317,7 +317,7 @@ func (s *sim) outcome(o *history.Op, err error) error {
 // commitWith commits an offset with the transaction that is open.
 func (m *member) commitWith(t *transactor, p history.Partition, offset int64) error {
 	o := m.commitOp(p, offset, t.op)
-	var err error
+	var err, before error
 	for range 10 {
 		r := kmsg.NewPtrTxnOffsetCommitRequest()
 		r.TransactionalID, r.Group, r.MemberID, r.Generation = t.id, m.group, m.id, m.epoch
@@ -336,6 +336,12 @@ func (m *member) commitWith(t *transactor, p history.Partition, offset int64) er
 		if err == nil || !again(err) || !sleep(m.ctx, around(m.rng, 100*time.Millisecond)) {
 			break
 		}
+		if !errors.Is(err, errUnsent) {
+			before = err
+		}
+	}
+	if before != nil && errors.Is(err, errUnsent) {
+		err = before
 	}
 	return m.s.outcome(o, err)
 }
