@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,8 @@ type keyLog struct {
 	batches []record.Batch // guarded by mu
 	stable  int64          // guarded by mu
 	start   int64          // guarded by mu
-	fetched int            // fetches of a record or more; guarded by mu
+	fetched int            // batches that fetches gave; guarded by mu
+	frozen  bool           // fetches are not answered any more; guarded by mu
 }
 
 // put appends a record in the epoch in force.
@@ -59,6 +62,12 @@ func (l *keyLog) truncate(end int64) {
 	})
 }
 
+func (l *keyLog) isFrozen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.frozen
+}
+
 func (l *keyLog) code(claimed int32) int16 {
 	switch {
 	case claimed < 0 || claimed == l.epoch:
@@ -69,7 +78,11 @@ func (l *keyLog) code(claimed int32) int16 {
 	return kerr.UnknownLeaderEpoch.Code
 }
 
-func (l *keyLog) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+func (l *keyLog) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	if _, ok := r.(*kmsg.FetchRequest); ok && l.isFrozen() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := "t"
@@ -134,14 +147,19 @@ func (l *keyLog) fetch(asked *kmsg.FetchRequestTopicPartition) kmsg.Response {
 	}}
 }
 
-// readers gives a way to read keys of l, with metadata that is not asked for again by itself.
-func (l *keyLog) reader(t *testing.T) func(key string) string {
+// server serves keys of l, with metadata that is not asked for again by itself.
+func (l *keyLog) server(t *testing.T) http.Handler {
 	c := client.New(l, client.Options{MetadataTTL: time.Hour})
 	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
 	require.NoError(t, err)
 	s := native.New(native.Options{Edge: edge, Client: c})
 	t.Cleanup(s.Close)
-	h := api.NewRouter(edge, s.Mount)
+	return api.NewRouter(edge, s.Mount)
+}
+
+// reader gives a way to read keys of l.
+func (l *keyLog) reader(t *testing.T) func(key string) string {
+	h := l.server(t)
 	return func(key string) string {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/v1/topics/t/keys/"+key, nil)
@@ -205,4 +223,43 @@ func TestKeysBeforeAGap(t *testing.T) {
 	require.Equal(t, "2", get("b"))
 	l.change(func() { l.batches, l.stable = nil, 20 }) // b's record went, though nothing says so
 	require.Equal(t, "none", get("b"))
+}
+
+// A read that cannot come to the end in time says how far it is.
+func TestKeysInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &keyLog{}
+		h := l.server(t)
+		get := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/topics/t/keys/a", nil))
+			return w
+		}
+		l.put("a", "1")
+		require.Equal(t, http.StatusOK, get().Code)
+		l.put("a", "2")
+		l.change(func() { l.frozen = true })
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 3 { // one reads, the others wait for it
+			wg.Go(func() {
+				w := get()
+				assertBehind(t, w)
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 10*time.Second, time.Since(start))
+		l.change(func() { l.frozen = false })
+		w := get()
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Equal(t, "1", w.Header().Get("Record-Offset"))
+	})
+}
+
+func assertBehind(t *testing.T, w *httptest.ResponseRecorder) {
+	body := w.Body.String()
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(body, "INDEX_BEHIND") ||
+		!strings.Contains(body, `"next_offset":1`) || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), body)
+	}
 }
