@@ -352,6 +352,41 @@ func (k *keyedLog) check() {
 	}
 	k.checkDirty()
 	k.checkLive()
+	k.checkTimes()
+}
+
+// checkTimes compares searches by time with what is in the log.
+func (k *keyedLog) checkTimes() {
+	all, err := readBatches(k.log, k.log.StartOffset())
+	require.NoError(k.t, err)
+	type stamped struct{ offset, timestamp int64 }
+	var records []stamped
+	greatest := stamped{timestamp: -1}
+	for _, b := range all {
+		rd := record.NewReader(b, 1<<20)
+		for rec := (record.Record{}); rd.Next(&rec); {
+			records = append(records, stamped{rec.Offset, rec.Timestamp})
+			if rec.Timestamp > greatest.timestamp {
+				greatest = stamped{rec.Offset, rec.Timestamp}
+			}
+		}
+	}
+	r, ok, err := k.log.MaxTimestampOffset()
+	require.NoError(k.t, err)
+	require.Equal(k.t, len(records) > 0, ok)
+	if ok {
+		require.Equal(k.t, greatest, stamped{r.Offset, r.Timestamp}, "the greatest timestamp")
+	}
+	for range 3 {
+		at := 1_000_000_000 + k.rng.Int64N(k.clock.now.UnixMilli()-1_000_000_000+2000)
+		i := slices.IndexFunc(records, func(s stamped) bool { return s.timestamp >= at })
+		r, ok, err := k.log.OffsetForTime(at)
+		require.NoError(k.t, err)
+		require.Equal(k.t, i >= 0, ok, "time %d", at)
+		if ok {
+			require.Equal(k.t, records[i], stamped{r.Offset, r.Timestamp}, "time %d", at)
+		}
+	}
 }
 
 // checkDirty compares the batches that no round has looked at byte by byte.

@@ -43,8 +43,9 @@ func (m *member) metric(name string) float64 {
 func (m *member) put(topic string, from, to, keys int) {
 	for i := from; i < to; i++ {
 		var b record.Builder
+		value := strings.Repeat("v", 100) + fmt.Sprint(i)
 		b.Append(&record.Record{
-			Timestamp: time.Now().UnixMilli(), Key: fmt.Append(nil, "k", i%keys), Value: fmt.Append(nil, strings.Repeat("v", 100), i),
+			Timestamp: time.Now().UnixMilli(), Key: fmt.Append(nil, "k", i%keys), Value: []byte(value),
 		})
 		resp, err := m.produceRequest(topic, -1, b.Build()).RequestWith(m.c.t.Context(), m.broker)
 		require.NoError(m.c.t, err)
