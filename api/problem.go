@@ -40,7 +40,7 @@ func writeError(w http.ResponseWriter, e *Error, mediaType string, status int, b
 	case SlowBody, BodyTooLarge:
 		h.Set("Connection", "close") // what is left of the body must not be read as the next request
 	}
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || e.Fault == KeyInUse {
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)

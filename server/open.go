@@ -380,7 +380,7 @@ func (n *Node) openAPI() error {
 		Rand: n.fork(),
 	})
 	n.native = native.New(native.Options{
-		Edge: edge, Client: c, Members: n.workers, Membership: n.membership(),
+		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
 	})
 	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers})
 	v3 := restv3.New(edge, c, restv3.Options{})

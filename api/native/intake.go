@@ -21,8 +21,9 @@ type intake struct {
 	body    *api.Body
 
 	records    []record.Record
-	partitions []int32 // of records[i], or client.AnyPartition
-	lines      []int32 // the line of records[i] in a body of lines; empty otherwise
+	partitions []int32  // of records[i], or client.AnyPartition
+	topics     []string // of records[i], where each names its own; empty otherwise
+	lines      []int32  // the line of records[i] in a body of lines; empty otherwise
 	headers    []record.Header
 	spare      []byte // memory for decoded bytes; one block for the whole request
 }
@@ -39,8 +40,10 @@ func (in *intake) reset() bool {
 	kept := cap(in.records) <= keptRecords && cap(in.headers) <= keptRecords
 	clear(in.records)
 	clear(in.headers)
+	clear(in.topics)
 	*in = intake{
 		records: in.records[:0], partitions: in.partitions[:0], lines: in.lines[:0], headers: in.headers[:0],
+		topics: in.topics[:0],
 	}
 	return kept
 }

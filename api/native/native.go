@@ -32,6 +32,9 @@ type Options struct {
 	ProduceTimeout time.Duration
 	// Members are the members of groups that this server runs; by default some of its own, which no other node takes over.
 	Members *members.Members
+	// Keys remembers requests that come with an Idempotency-Key. Without it a produce is remembered by the partitions it
+	// wrote to, and other requests with a key are refused.
+	Keys *client.Keys
 	// KeyIndexBytes bounds the memory of the indexes by which keys are read; 64 MiB by default.
 	KeyIndexBytes int64
 	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
@@ -40,13 +43,15 @@ type Options struct {
 
 // Server serves /v1. It is safe for concurrent use.
 type Server struct {
-	edge       *api.Edge
-	client     *client.Client
-	membership Membership
-	producer   *producer
-	consumer   *consumer
-	workers    *workers
-	keyed      *keyed
+	edge        *api.Edge
+	client      *client.Client
+	membership  Membership
+	producer    *producer
+	consumer    *consumer
+	workers     *workers
+	keyed       *keyed
+	txns        *transactions
+	idempotency *idempotency
 }
 
 // New makes a Server. It does no I/O; Close ends what it starts later.
@@ -61,6 +66,9 @@ func New(o Options) *Server {
 	}
 	s.workers = newWorkers(s.consumer, o.Members)
 	s.keyed = newKeyed(o, s.consumer)
+	s.txns = newTransactions(o, s.producer)
+	s.idempotency = &idempotency{edge: o.Edge, store: o.Keys}
+	s.producer.keys = s.idempotency
 	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
 	return s
 }
@@ -73,12 +81,13 @@ func (s *Server) Mount(r chi.Router) {
 	})
 	HandlerWithOptions(strict, ChiServerOptions{
 		BaseRouter: r, ErrorHandlerFunc: s.failParameter,
-		Middlewares: []MiddlewareFunc{s.bodies},
+		Middlewares: []MiddlewareFunc{s.bodies, s.idempotency.middleware},
 	})
 	r.Post("/v1/topics/{topic}/records", s.producer.routed)
 	s.consumer.routes(r)
 	s.workers.routes(r)
 	s.keyed.routes(r)
+	s.txns.routes(r, s.idempotency)
 }
 
 // Close ends the live streams and returns when nothing of them runs any more.

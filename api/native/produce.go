@@ -20,6 +20,7 @@ type producer struct {
 	edge    *api.Edge
 	client  *client.Client
 	timeout time.Duration
+	keys    *idempotency
 	jobs    sync.Pool // of *produceJob
 }
 
@@ -33,7 +34,9 @@ type produceJob struct {
 	intake
 	whole api.Body
 	text  []byte // the answer
-	clock clock
+	// fateTopics are the topics of the batches that an answer tells of, where there may be several.
+	fateTopics []string
+	clock      clock
 }
 
 // routed answers POST /v1/topics/{topic}/records.
@@ -43,6 +46,12 @@ func (p *producer) routed(w http.ResponseWriter, r *http.Request) {
 
 // serve is routed for a topic that is known already.
 func (p *producer) serve(w http.ResponseWriter, r *http.Request, topic string) {
+	if p.keys.store != nil && attemptOf(r.Context()) == nil {
+		if _, keyed := r.Header[keyHeader]; keyed && len(r.Header["Producer-Id"]) == 0 {
+			p.keys.wrap(again, func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, topic) })(w, r)
+			return
+		}
+	}
 	j, _ := p.jobs.Get().(*produceJob)
 	if j == nil {
 		j = &produceJob{}
@@ -53,6 +62,7 @@ func (p *producer) serve(w http.ResponseWriter, r *http.Request, topic string) {
 		p.edge.Fail(w, r, err)
 	}
 	j.produceRequest.reset()
+	j.fateTopics = nil
 	if j.intake.reset() {
 		p.jobs.Put(j)
 	}
@@ -241,7 +251,8 @@ func splitBatches(e *api.Edge, body []byte) ([]record.Batch, error) {
 		}
 		if b.IsTransactional() {
 			return nil, api.Refuse(api.UnprocessableBody,
-				"batch %d belongs to a transaction; transactions are not in this version", len(out)+1)
+				"batch %d belongs to a transaction, of which this batch alone says nothing: send its records, to "+
+					"/v1/transactions if they are to be written in one", len(out)+1)
 		}
 		if count += max(int(b.Count()), 0); count > e.Limits().Records {
 			return nil, tooManyRecords(e)

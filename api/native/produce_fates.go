@@ -13,6 +13,7 @@ import (
 
 // failedBatch is one partition's fate in the problem for a request that failed, wholly or in part.
 type failedBatch struct {
+	Topic      string      `json:"topic,omitempty"` // only where there may be several
 	Partition  int32       `json:"partition"`
 	BaseOffset *int64      `json:"base_offset,omitempty"`
 	Count      *int        `json:"count"` // null for a duplicate whose first count is forgotten
@@ -54,6 +55,9 @@ func (j *produceJob) failure(batches []client.BatchResult) error {
 	}
 	for i := range batches {
 		f.told[i] = j.fate(&f, &batches[i])
+		if i < len(j.fateTopics) {
+			f.told[i].Topic = j.fateTopics[i]
+		}
 	}
 	e := j.batchFault(f.cause, f.all)
 	if len(batches) > 1 {

@@ -64,6 +64,9 @@ type produceRequest struct {
 	headers     []record.Header // from Record-Header-NAME
 	event       []record.Header // from ce-NAME
 
+	// txn says that the records go into a transaction; then the topic is a parameter, or each record names its own.
+	txn *txnRequest
+
 	idempotencyKey string
 	producer       client.NamedProducer
 	hasProducer    bool
@@ -83,8 +86,10 @@ func (q *produceRequest) parse(r *http.Request, now func() time.Time) error {
 	q.partition = client.AnyPartition
 	q.acks = client.AcksAll
 	q.timestamp = now().UnixMilli()
-	if err := client.CheckTopicName(q.topic); err != nil {
-		return err
+	if q.txn == nil {
+		if err := client.CheckTopicName(q.topic); err != nil {
+			return err
+		}
 	}
 	if err := q.parseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -95,11 +100,14 @@ func (q *produceRequest) parse(r *http.Request, now func() time.Time) error {
 	if err := q.parseProducer(); err != nil {
 		return err
 	}
-	return q.parseForm(r.Header)
+	if err := q.parseForm(r.Header); err != nil || q.txn == nil {
+		return err
+	}
+	return q.checkTxn()
 }
 
 func (q *produceRequest) parseQuery(query string) error {
-	var seen [4]string // as many as there are parameters
+	var seen [6]string // as many as there are parameters
 	n := 0
 	for query != "" {
 		var pair string
@@ -154,6 +162,9 @@ func (q *produceRequest) setParameter(name, value string) error {
 		}
 		q.timestamp, q.timed = t, true
 	default:
+		if q.txn != nil {
+			return q.setTxnParameter(name, value)
+		}
 		return api.Refuse(api.InvalidParameter,
 			"unknown parameter %q; known are key, partition, acks and timestamp", name)
 	}
@@ -255,6 +266,8 @@ func badName(header string) error {
 func (q *produceRequest) parseProducer() error {
 	id := q.producerID
 	switch {
+	case q.txn != nil:
+		return q.parseTxnProducer()
 	case id == nil && (q.producerEpoch != nil || q.producerSeq != nil):
 		return api.Refuse(api.InvalidParameter, "Producer-Epoch and Producer-Seq go with a Producer-Id")
 	case id != nil && q.idempotencyKey != "":
@@ -270,19 +283,23 @@ func (q *produceRequest) parseProducer() error {
 		return api.Refuse(api.InvalidParameter, "Producer-Id goes with a Producer-Seq")
 	}
 	q.producer, q.hasProducer = client.NamedProducer{Name: *id}, true
-	seq, err := strconv.ParseInt(*q.producerSeq, 10, 32)
-	if err != nil || seq < 0 {
-		return api.Refuse(api.InvalidParameter, "Producer-Seq is a number from 0 to 2147483647, not %q", *q.producerSeq)
-	}
-	q.producer.Seq = int32(seq)
-	if q.producerEpoch == nil {
-		return nil
+	if err := q.parseSeq(); err != nil || q.producerEpoch == nil {
+		return err
 	}
 	epoch, err := strconv.ParseInt(*q.producerEpoch, 10, 16)
 	if err != nil || epoch < 0 {
 		return api.Refuse(api.InvalidParameter, "Producer-Epoch is a number from 0 to 32767, not %q", *q.producerEpoch)
 	}
 	q.producer.Epoch = int16(epoch)
+	return nil
+}
+
+func (q *produceRequest) parseSeq() error {
+	seq, err := strconv.ParseInt(*q.producerSeq, 10, 32)
+	if err != nil || seq < 0 {
+		return api.Refuse(api.InvalidParameter, "Producer-Seq is a number from 0 to 2147483647, not %q", *q.producerSeq)
+	}
+	q.producer.Seq = int32(seq)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 type recordFields struct {
 	rec       record.Record
 	partition int32
+	topic     string // only where a record names its own
 	known     uint16 // bits of the names below
 }
 
@@ -118,7 +119,27 @@ func (in *intake) finish(f *recordFields) error {
 		in.headers = append(append(in.headers, in.request.headers...), f.rec.Headers...)
 		f.rec.Headers = in.headers[start:len(in.headers):len(in.headers)]
 	}
+	if in.request.ownTopics() {
+		if f.topic == "" {
+			return api.Required("topic")
+		}
+		in.topics = append(in.topics, f.topic)
+	}
 	return in.add(f.rec, f.partition)
+}
+
+// takeTopic reads the topic of a record that names its own. Neighbours mostly have the same.
+func (in *intake) takeTopic(value []byte, f *recordFields) error {
+	t, ok := rawjson.Text(value)
+	if !ok {
+		return api.Refuse(api.MalformedBody, "topic is a string, not %s", shorten(value))
+	}
+	if n := len(in.topics); n > 0 && in.topics[n-1] == string(t) {
+		f.topic = in.topics[n-1]
+		return nil
+	}
+	f.topic = string(t)
+	return client.CheckTopicName(f.topic)
 }
 
 // takeMember reads the value of one member.
@@ -136,6 +157,9 @@ func (in *intake) takeMember(c *rawjson.Cursor, bit uint16, name []byte, f *reco
 	}
 	switch bit {
 	case memberTopic:
+		if in.request.ownTopics() {
+			return in.takeTopic(value, f)
+		}
 		if t, ok := rawjson.Text(value); !ok || string(t) != in.request.topic {
 			err = api.Refuse(api.MalformedBody, "topic is %s, but the path's is %s", shorten(value), in.request.topic)
 		}

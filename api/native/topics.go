@@ -105,6 +105,9 @@ func (s *Server) CreateTopic(ctx context.Context, req CreateTopicRequestObject) 
 		return nil, err
 	}
 	made, err := s.client.CreateTopic(ctx, t)
+	if a := attemptOf(ctx); a != nil && a.again && errors.Is(err, kerr.TopicAlreadyExists) {
+		made, err = s.madeBefore(ctx, t, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +125,39 @@ func (s *Server) CreateTopic(ctx context.Context, req CreateTopicRequestObject) 
 	return CreateTopic201JSONResponse{
 		Body: out, Headers: CreateTopic201ResponseHeaders{Location: "/v1/topics/" + t.Name},
 	}, nil
+}
+
+// madeBefore is what an attempt before may have made of a topic that there is: one that is as was asked for. Else it is
+// the error.
+func (s *Server) madeBefore(ctx context.Context, t client.NewTopic, exists error) (client.CreatedTopic, error) {
+	topic, err := s.client.Renew(ctx, t.Name)
+	if err != nil {
+		return client.CreatedTopic{}, err
+	}
+	has := summary(topic)
+	made := client.CreatedTopic{
+		ID: topic.ID, Partitions: has.Partitions, ReplicationFactor: int16(has.ReplicationFactor),
+	}
+	if t.Partitions > 0 && t.Partitions != made.Partitions ||
+		t.ReplicationFactor > 0 && t.ReplicationFactor != made.ReplicationFactor {
+		return made, exists
+	}
+	found, err := s.client.DescribeConfigs(ctx, []client.Resource{{Type: client.TopicResource, Name: t.Name}})
+	if err == nil {
+		err = found[0].Err
+	}
+	if err != nil {
+		return made, err
+	}
+	for _, want := range t.Configs {
+		same := slices.ContainsFunc(found[0].Configs, func(c client.Config) bool {
+			return c.Name == want.Name && c.Value != nil && *c.Value == *want.Value
+		})
+		if !same {
+			return made, exists
+		}
+	}
+	return made, nil
 }
 
 func newTopic(req CreateTopicRequestObject) (client.NewTopic, error) {
