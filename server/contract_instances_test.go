@@ -65,7 +65,7 @@ func withoutC1(t *testing.T, g *rig, _ *request) { g.dropInstance(t, "c1") }
 // bare makes the request one to an instance without a subscription.
 func bare(t *testing.T, g *rig, q *request) { q.path["instance"] = g.instance(t, `{}`, "") }
 
-// ofJSON makes the request one to an instance that reads JSON. It begins at the end, for the keys of orders are not JSON.
+// ofJSON makes the request one to an instance that reads JSON. It begins at the end: the keys of orders are not JSON.
 func ofJSON(t *testing.T, g *rig, q *request) {
 	q.path["instance"] = g.instance(t, `{"format":"json","consumer.request.timeout.ms":50}`, `{"topics":["orders"]}`)
 }

@@ -2,6 +2,7 @@ package restv2_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -90,4 +91,41 @@ func TestConsumerExpires(t *testing.T) {
 		require.Equal(t, http.StatusOK, call("POST", "", `{"name":"c1"}`), "the name is free again")
 		require.Equal(t, http.StatusConflict, call("POST", "", `{"name":"c1"}`))
 	})
+}
+
+// broken is a connection that fails as an answer is sent.
+type broken struct{ *httptest.ResponseRecorder }
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("connection reset by peer") }
+
+// Records whose answer could not be sent come again, and are not committed.
+func TestConsumerLostAnswer(t *testing.T) {
+	f := startNode(t)
+	f.store("orders", `1`, `2`)
+	edge, err := api.NewEdge(api.Options{Client: f.client, Pool: record.NewPool(1 << 20)})
+	require.NoError(t, err)
+	members := consumer.New(consumer.Options{Client: f.client, Requests: f.node.Requestor()})
+	defer members.Close()
+	router := chi.NewRouter()
+	restv2.New(edge, f.client, restv2.Options{Members: members}).Mount(router)
+	call := func(w http.ResponseWriter, method, path, body string) {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/consumers/g"+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", genericType)
+		router.ServeHTTP(w, r)
+	}
+	call(httptest.NewRecorder(), "POST", "", `{"name":"c1","format":"json","auto.offset.reset":"earliest"}`)
+	call(httptest.NewRecorder(), "POST", "/instances/c1/subscription", `{"topics":["orders"]}`)
+	for range 3 {
+		call(broken{httptest.NewRecorder()}, "GET", "/instances/c1/records", "")
+	}
+	got := httptest.NewRecorder()
+	call(got, "GET", "/instances/c1/records?max_bytes=1", "")
+	require.JSONEq(t, `[{"topic":"orders","key":null,"value":1,"partition":0,"offset":0}]`, got.Body.String())
+	call(broken{httptest.NewRecorder()}, "GET", "/instances/c1/records", "")
+	found, err := f.client.Committed(t.Context(), "g", true, client.TopicPartition{Topic: "orders"})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), found[0].Offset, "of what arrived")
+	got = httptest.NewRecorder()
+	call(got, "GET", "/instances/c1/records", "")
+	require.JSONEq(t, `[{"topic":"orders","key":null,"value":2,"partition":0,"offset":1}]`, got.Body.String())
 }

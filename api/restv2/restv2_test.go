@@ -36,7 +36,8 @@ type fixture struct {
 	client *client.Client
 	http   *http.Client
 
-	cluster *kfake.Cluster // nil on a node of ours
+	cluster *kfake.Cluster   // nil on a node of ours
+	node    *servertest.Node // nil on a double of Kafka
 }
 
 // each runs a test on a double of Kafka and on a node of ours. Both have a topic orders with three
@@ -49,7 +50,7 @@ func each(t *testing.T, test func(t *testing.T, f *fixture), topics ...string) {
 func startNode(t *testing.T, topics ...string) *fixture {
 	t.Helper()
 	n := servertest.Start(t, servertest.Options{})
-	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client}
+	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client, node: n}
 	for _, name := range append(topics, "orders") {
 		of := client.NewTopic{Name: name, Partitions: 1, ReplicationFactor: -1}
 		if name == "orders" {
