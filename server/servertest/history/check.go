@@ -19,14 +19,16 @@ type Rules struct {
 type Violation struct {
 	Invariant string // D1, H3 and so on
 	Text      string
-	Ops       []*Op // those that contradict each other
+	Ops       []*Op // those that contradict each other; nil for one that there is not
 }
 
 // String gives the violation with its operations.
 func (v *Violation) String() string {
 	s := v.Invariant + ": " + v.Text
 	for _, o := range v.Ops {
-		s += "\n  " + o.String()
+		if o != nil {
+			s += "\n  " + o.String()
+		}
 	}
 	return s
 }
