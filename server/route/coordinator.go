@@ -31,6 +31,9 @@ type coordinated[Q, S any] struct {
 	whole    func(kmsg.Request, []S) kmsg.Response // the answer to the request
 	// limit is how long the request may take; nil: budget.
 	limit func(kmsg.Request) time.Duration
+	// writes says that it matters whether the request was done: a coordinator that is it no more, or for which a commit
+	// took too long, may have done it before it said so.
+	writes bool
 	// twice makes the answer to a request whose first try may have been done that of the first; nil: it is that.
 	twice func(*S)
 }
@@ -239,8 +242,7 @@ func (w *search[Q, S]) take(open []*inquiry[Q, S], answers []S) (again []*inquir
 		}
 		if code := w.of.code(q.answer); moving(code) {
 			q.answer, q.code = nil, code
-			// What it had appended before it said so may be committed all the same.
-			q.open = q.open || w.of.twice != nil && code != kerr.CoordinatorLoadInProgress.Code
+			q.open = q.open || w.of.writes && code != kerr.CoordinatorLoadInProgress.Code
 			again = append(again, q)
 		}
 	}

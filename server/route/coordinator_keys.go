@@ -21,12 +21,7 @@ const (
 	heartbeatLimit = 15 * time.Minute
 )
 
-// one makes the way of a request about one id.
-func one[Q kmsg.Request, S kmsg.Response](topic string, id func(Q) string, code func(S) *int16) way {
-	return byCoordinators(single(topic, id, code))
-}
-
-// single is a request about one id whose answer has one code.
+// single is a request about one id whose answer has one code, and which changes what is known of the id.
 func single[Q kmsg.Request, S kmsg.Response](topic string, id func(Q) string,
 	code func(S) *int16) coordinated[kmsg.Request, kmsg.Response] {
 	return coordinated[kmsg.Request, kmsg.Response]{
@@ -41,7 +36,15 @@ func single[Q kmsg.Request, S kmsg.Response](topic string, id func(Q) string,
 			*code(resp.(S)) = c
 			return resp
 		},
-		whole: func(_ kmsg.Request, answers []kmsg.Response) kmsg.Response { return answers[0] },
+		whole:  func(_ kmsg.Request, answers []kmsg.Response) kmsg.Response { return answers[0] },
+		writes: true,
+	}
+}
+
+// unlessDone replaces a refusal of what an earlier try may have done.
+func unlessDone(code *int16) {
+	if *code != 0 {
+		*code = kerr.NetworkException.Code
 	}
 }
 
@@ -63,13 +66,29 @@ func syncGroup() way {
 }
 
 func heartbeat() way {
-	return one(metadata.GroupTopic, func(r *kmsg.HeartbeatRequest) string { return r.Group },
+	c := single(metadata.GroupTopic, func(r *kmsg.HeartbeatRequest) string { return r.Group },
 		func(r *kmsg.HeartbeatResponse) *int16 { return &r.ErrorCode })
+	c.writes = false
+	return byCoordinators(c)
 }
 
+// leaveGroup routes LeaveGroup. A member that is not there any more when it is asked for again has left.
 func leaveGroup() way {
-	return one(metadata.GroupTopic, func(r *kmsg.LeaveGroupRequest) string { return r.Group },
+	c := single(metadata.GroupTopic, func(r *kmsg.LeaveGroupRequest) string { return r.Group },
 		func(r *kmsg.LeaveGroupResponse) *int16 { return &r.ErrorCode })
+	left := func(code *int16) {
+		if *code == kerr.UnknownMemberID.Code {
+			*code = 0
+		}
+	}
+	c.twice = func(r *kmsg.Response) {
+		resp := (*r).(*kmsg.LeaveGroupResponse)
+		left(&resp.ErrorCode)
+		for i := range resp.Members {
+			left(&resp.Members[i].ErrorCode)
+		}
+	}
+	return byCoordinators(c)
 }
 
 func consumerGroupHeartbeat() way {
@@ -83,23 +102,35 @@ func consumerGroupHeartbeat() way {
 }
 
 func offsetDelete() way {
-	return one(metadata.GroupTopic, func(r *kmsg.OffsetDeleteRequest) string { return r.Group },
+	c := single(metadata.GroupTopic, func(r *kmsg.OffsetDeleteRequest) string { return r.Group },
 		func(r *kmsg.OffsetDeleteResponse) *int16 { return &r.ErrorCode })
+	c.twice = func(r *kmsg.Response) {
+		resp := (*r).(*kmsg.OffsetDeleteResponse)
+		unlessDone(&resp.ErrorCode)
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				unlessDone(&resp.Topics[i].Partitions[j].ErrorCode)
+			}
+		}
+	}
+	return byCoordinators(c)
 }
 
 // initProducerID routes InitProducerID: to the coordinator of its transactional id, to the node asked without one.
 func initProducerID() way {
-	transactional := one(metadata.TxnTopic,
+	transactional := byCoordinators(single(metadata.TxnTopic,
 		func(r *kmsg.InitProducerIDRequest) string { return *r.TransactionalID },
-		func(r *kmsg.InitProducerIDResponse) *int16 { return &r.ErrorCode })
+		func(r *kmsg.InitProducerIDResponse) *int16 { return &r.ErrorCode }))
 	return eitherWay(func(r kmsg.Request) bool { return r.(*kmsg.InitProducerIDRequest).TransactionalID != nil },
 		transactional, local)
 }
 
 // addOffsetsToTxn routes AddOffsetsToTxn, which speaks of a partition of the groups' topic: that may be its first use.
 func addOffsetsToTxn() way {
-	send := one(metadata.TxnTopic, func(r *kmsg.AddOffsetsToTxnRequest) string { return r.TransactionalID },
+	c := single(metadata.TxnTopic, func(r *kmsg.AddOffsetsToTxnRequest) string { return r.TransactionalID },
 		func(r *kmsg.AddOffsetsToTxnResponse) *int16 { return &r.ErrorCode })
+	c.writes = false // a partition without data does no harm
+	send := byCoordinators(c)
 	return func(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
 		if r.cfg.Image().Topic(metadata.GroupTopic) == nil {
 			r.makeInternal(ctx, metadata.GroupTopic, within(ctx, time.Now().Add(budget)))
@@ -151,6 +182,14 @@ func offsetCommit() way {
 		}
 		return resp
 	}
+	c.twice = func(r *kmsg.Response) {
+		resp := (*r).(*kmsg.OffsetCommitResponse)
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				unlessDone(&resp.Topics[i].Partitions[j].ErrorCode)
+			}
+		}
+	}
 	return byCoordinators(c)
 }
 
@@ -182,6 +221,14 @@ func txnOffsetCommit() way {
 			resp.Topics = append(resp.Topics, out)
 		}
 		return resp
+	}
+	c.twice = func(r *kmsg.Response) {
+		resp := (*r).(*kmsg.TxnOffsetCommitResponse)
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				unlessDone(&resp.Topics[i].Partitions[j].ErrorCode)
+			}
+		}
 	}
 	return byCoordinators(c)
 }
@@ -302,10 +349,12 @@ func deleteGroups() way {
 			resp.Groups = groups
 			return resp
 		},
+		writes: true,
 		twice: func(g *deleted) {
 			if g.ErrorCode == kerr.GroupIDNotFound.Code {
 				g.ErrorCode, g.ErrorMessage = 0, nil
 			}
+			unlessDone(&g.ErrorCode)
 		},
 	})
 }

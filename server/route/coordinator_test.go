@@ -465,6 +465,75 @@ func TestDeletedTwice(t *testing.T) {
 	})
 }
 
+// What a coordinator that moved, or that waited too long for a commit, may have done is not said to have failed:
+// neither when nobody answers in the end, nor when another one refuses.
+func TestUnknownOutcomesOfCoordinators(t *testing.T) {
+	refused := map[kmsg.Key]int16{ // by whoever is asked again, and what that comes to where it says nothing of the first try
+		kmsg.OffsetCommit: kerr.UnknownMemberID.Code, kmsg.TxnOffsetCommit: kerr.InvalidProducerEpoch.Code,
+		kmsg.OffsetDelete: kerr.GroupIDNotFound.Code, kmsg.DeleteGroups: kerr.NonEmptyGroup.Code,
+		kmsg.EndTxn: kerr.ProducerFenced.Code,
+	}
+	for _, key := range coordinatedKeys() {
+		for _, first := range []*kerr.Error{kerr.NotCoordinator, kerr.CoordinatorNotAvailable} {
+			t.Run(key.Name()+"/"+first.Message, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := coordinating(t, led(t, 1, 2, 3))
+					c.answer = func(_ context.Context, _ int32, r kmsg.Request) (kmsg.Response, error) {
+						return says(r, first.Code), nil
+					}
+					want := kerr.NetworkException.Code
+					switch key {
+					case kmsg.OffsetFetch, kmsg.DescribeGroups, kmsg.ConsumerGroupDescribe, kmsg.DescribeTransactions,
+						kmsg.Heartbeat, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn: // it does not matter whether it was done
+						want = first.Code
+					}
+					resp, err := c.router.Request(t.Context(), about(key, "a"))
+					require.NoError(t, err)
+					require.Equal(t, says(about(key, "a"), want), resp)
+
+					code, unknown := refused[key]
+					if !unknown {
+						return
+					}
+					tries := 0
+					c.answer = func(_ context.Context, _ int32, r kmsg.Request) (kmsg.Response, error) {
+						if tries++; tries == 1 {
+							return says(r, first.Code), nil
+						}
+						return says(r, code), nil
+					}
+					resp, err = c.router.Request(t.Context(), about(key, "a"))
+					require.NoError(t, err)
+					require.Equal(t, says(about(key, "a"), kerr.NetworkException.Code), resp)
+					tries = 1 // the first try refuses: that stands
+					resp, err = c.router.Request(t.Context(), about(key, "a"))
+					require.NoError(t, err)
+					require.Equal(t, says(about(key, "a"), code), resp)
+				})
+			})
+		}
+	}
+}
+
+// A member that is not there when it is asked for again to leave has left.
+func TestLeftTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := coordinating(t, led(t, 1, 2, 3))
+		tries := 0
+		c.answer = func(_ context.Context, _ int32, r kmsg.Request) (kmsg.Response, error) {
+			if tries++; tries == 1 {
+				return says(r, kerr.NotCoordinator.Code), nil
+			}
+			resp := kmsg.NewPtrLeaveGroupResponse()
+			resp.Members = []kmsg.LeaveGroupResponseMember{{MemberID: "m", ErrorCode: kerr.UnknownMemberID.Code}}
+			return resp, nil
+		}
+		resp, err := c.router.Request(t.Context(), about(kmsg.LeaveGroup, "a"))
+		require.NoError(t, err)
+		require.Zero(t, resp.(*kmsg.LeaveGroupResponse).Members[0].ErrorCode)
+	})
+}
+
 // The first requests make the topic, once, and wait until this node knows it.
 func TestInternalTopicOnFirstUse(t *testing.T) {
 	for name, said := range map[string]int16{"made here": 0, "made elsewhere": kerr.TopicAlreadyExists.Code} {
