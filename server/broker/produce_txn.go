@@ -61,7 +61,7 @@ func (p *producer) admit(ctx context.Context) error {
 				continue
 			}
 			if a.err = err; err == nil {
-				a.err = kerr.ErrorForCode(codes[topicPartition{name, t.Partitions[j].Partition}])
+				a.err = disagreement(codes[topicPartition{name, t.Partitions[j].Partition}])
 			}
 		}
 	}
@@ -178,6 +178,7 @@ func agreement(add *kmsg.AddPartitionsToTxnRequest,
 		switch code {
 		case 0:
 		case kerr.CoordinatorLoadInProgress.Code, kerr.CoordinatorNotAvailable.Code, kerr.NotCoordinator.Code,
+			kerr.NetworkException.Code,        // adding a partition once more does no harm
 			kerr.UnknownTopicOrPartition.Code: // this node leads it, so the coordinator's metadata is older
 			again = true
 		case kerr.OperationNotAttempted.Code: // because of another
@@ -186,6 +187,15 @@ func agreement(add *kmsg.AddPartitionsToTxnRequest,
 		}
 	}
 	return codes, again && !final
+}
+
+// disagreement is why a batch is refused by the coordinator's code, nil for 0. That a producer is fenced is said as the
+// partition itself would say it, for in answers to Produce clients know no other word.
+func disagreement(code int16) error {
+	if code == kerr.ProducerFenced.Code {
+		return kerr.InvalidProducerEpoch
+	}
+	return kerr.ErrorForCode(code)
 }
 
 // refuseTransaction finds what is wrong with the transaction of a request as a whole.

@@ -145,14 +145,14 @@ func TestCoordinatorRefuses(t *testing.T) {
 	for _, e := range []struct {
 		code int16
 		want string
-	}{{51, "CONCURRENT_TRANSACTIONS"}, {90, "PRODUCER_FENCED"}, {49, "INVALID_PRODUCER_ID_MAPPING"},
+	}{{51, "CONCURRENT_TRANSACTIONS"}, {90, "INVALID_PRODUCER_EPOCH"}, {49, "INVALID_PRODUCER_ID_MAPPING"},
 		{120, "TRANSACTION_ABORTABLE"}} {
 		c.code = func(string, int32) int16 { return e.code }
 		require.Equal(t, []string{e.want + "*"}, n.codes(n.txnRequest(7, 0, 0, 0)))
 	}
 	c.code = func(_ string, number int32) int16 { return [...]int16{55, 90}[number] }
-	require.Equal(t, []string{"OPERATION_NOT_ATTEMPTED*", "PRODUCER_FENCED*"}, n.codes(n.txnRequest(7, 0, 0, 0, 1)))
-	for _, passing := range []int16{14, 15, 16, 3} {
+	require.Equal(t, []string{"OPERATION_NOT_ATTEMPTED*", "INVALID_PRODUCER_EPOCH*"}, n.codes(n.txnRequest(7, 0, 0, 0, 1)))
+	for _, passing := range []int16{14, 15, 16, 3, 13} {
 		times := 0
 		c.code = func(string, int32) int16 {
 			if times++; times < 4 {

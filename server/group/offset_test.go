@@ -296,6 +296,28 @@ func TestGuardOfTransactions(t *testing.T) {
 	})
 }
 
+// What the coordinator of the transaction says is passed on, but for what is only said of itself, or would be read as
+// said of the group's coordinator or of the topics whose offsets are committed.
+func TestCoordinatorOfTransactionsRefuses(t *testing.T) {
+	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
+		for said, want := range map[*kerr.Error]*kerr.Error{
+			kerr.ConcurrentTransactions:    kerr.ConcurrentTransactions,
+			kerr.ProducerFenced:            kerr.ProducerFenced,
+			kerr.InvalidProducerIDMapping:  kerr.InvalidProducerIDMapping,
+			kerr.NotCoordinator:            kerr.CoordinatorNotAvailable,
+			kerr.CoordinatorLoadInProgress: kerr.CoordinatorNotAvailable,
+			kerr.CoordinatorNotAvailable:   kerr.CoordinatorNotAvailable,
+			kerr.UnknownTopicOrPartition:   kerr.CoordinatorNotAvailable,
+			kerr.NetworkException:          kerr.CoordinatorNotAvailable,
+		} {
+			l.txn.answer(said)
+			resp := ask[*kmsg.TxnOffsetCommitResponse](l, "g", txnCommit("g", 5))
+			require.Equal(t, want.Code, resp.Topics[0].Partitions[0].ErrorCode, said.Message)
+		}
+		l.inspect("g", func(s *shard) { require.Empty(t, s.groups) })
+	})
+}
+
 // Very many offsets are removed in batches that the log takes, while the loop does other things.
 func TestManyOffsets(t *testing.T) {
 	const parts = 1500

@@ -84,13 +84,16 @@ func addedToTransaction(resp *kmsg.AddPartitionsToTxnResponse) error {
 			}
 		}
 	}
-	switch {
-	case code == 0 && found:
+	switch code {
+	case 0:
+		if !found {
+			return kerr.UnknownServerError
+		}
 		return nil
-	case code == 0:
-		return kerr.UnknownServerError
-	case code == kerr.NotCoordinator.Code, code == kerr.CoordinatorLoadInProgress.Code:
-		return kerr.CoordinatorNotAvailable // these would be read as said of the group's
+	case kerr.NotCoordinator.Code, kerr.CoordinatorLoadInProgress.Code, // would be read as said of the group's
+		kerr.UnknownTopicOrPartition.Code, // this node leads it, so the coordinator's metadata is older
+		kerr.NetworkException.Code:        // adding it once more does no harm
+		return kerr.CoordinatorNotAvailable
 	}
 	return kerr.ErrorForCode(code)
 }
