@@ -59,22 +59,33 @@ type client struct {
 	node int
 }
 
-func startLoad(t testing.TB, c *cluster) *load {
+// newLoad makes a load of no clients yet, and topics for it.
+func newLoad(t testing.TB, c *cluster, topics ...string) *load {
 	l := &load{t: t, cluster: c, history: history.New()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	t.Cleanup(l.stop)
-	for _, topic := range []string{sequenced, plain, probes} {
-		body := fmt.Sprintf(`{"name":%q,"partitions":%d,"configs":{"segment.bytes":"1048576"}}`, topic, partitions)
-		req, err := http.NewRequest(http.MethodPost, c.nodes[1].url()+"/v1/topics", strings.NewReader(body))
-		require.NoError(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		code, text, err := do(c.http, req)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusCreated, code, "%s", text)
-		for id := 1; id <= nodes; id++ {
-			c.awaitTopic(id, topic)
-		}
+	for _, topic := range topics {
+		c.makeTopic(topic, partitions, 1<<20)
 	}
+	return l
+}
+
+// makeTopic makes a topic and waits until all nodes know it.
+func (c *cluster) makeTopic(topic string, partitions, segmentBytes int) {
+	body := fmt.Sprintf(`{"name":%q,"partitions":%d,"configs":{"segment.bytes":"%d"}}`, topic, partitions, segmentBytes)
+	req, err := http.NewRequest(http.MethodPost, c.nodes[1].url()+"/v1/topics", strings.NewReader(body))
+	require.NoError(c.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	code, text, err := do(c.http, req)
+	require.NoError(c.t, err)
+	require.Equal(c.t, http.StatusCreated, code, "%s", text)
+	for id := 1; id <= nodes; id++ {
+		c.awaitTopic(id, topic)
+	}
+}
+
+func startLoad(t testing.TB, c *cluster) *load {
+	l := newLoad(t, c, sequenced, plain, probes)
 	for p := range int32(partitions) {
 		l.run(fmt.Sprint("sequenced-", p), func(c *client) { c.sequence(p) })
 		l.run(fmt.Sprint("plain-", p), func(c *client) { c.once(p) })
