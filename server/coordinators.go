@@ -26,14 +26,16 @@ type coordinators struct {
 
 // openCoordinators makes the coordinators. They lead nothing before the broker says so.
 func (n *Node) openCoordinators() {
+	failed := func(p partition.Name, err error) { n.broker.Failed(p, err) }
 	n.coordinators = coordinators{
 		groups: group.Open(group.Config{
 			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,
-			Flaws: n.cfg.Flaws,
+			Failed: failed, Flaws: n.cfg.Flaws,
 		}),
 		txns: txn.Open(txn.Config{
 			Image: n.machine.Image, Cluster: whole{n}, Now: n.cfg.Now, Rand: n.fork(), Logger: n.log, Registerer: n.registry,
 			NewProducerID: func(ctx context.Context) (int64, error) { return n.broker.AllocateProducerID(ctx) },
+			Failed:        failed,
 			Flaws:         n.cfg.Flaws,
 		}),
 		forGroups: keySet(group.Keys()), forTxns: keySet(txn.Keys()), forController: keySet(controller.Keys()),

@@ -72,6 +72,9 @@ func (b *Broker) noticedAs(n partition.Name, what plight) (replaced bool) {
 	return true
 }
 
+// Failed takes note of an error of a partition's log that a coordinator has met.
+func (b *Broker) Failed(n partition.Name, err error) { b.noticed(n, err) }
+
 // isOut says whether a replica counts for nothing any more that it should not count for.
 func (p plight) isOut(meta *metadata.Partition, node int32) bool {
 	return !slices.Contains(meta.ISR, node) && (p == full || !slices.Contains(meta.ELR, node))

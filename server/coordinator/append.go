@@ -72,6 +72,7 @@ func (s *Shard) AppendMarker(m *partition.Marker) error {
 
 // failed translates the error of an append. A log in which this shard may not append any more ends it.
 func (s *Shard) failed(err error) error {
+	s.runtime.cfg.Failed(s.leader.Name(), err)
 	if errors.Is(err, partition.ErrNotLeader) || errors.Is(err, partition.ErrDeleted) {
 		s.resign(kerr.NotCoordinator)
 	}

@@ -118,6 +118,9 @@ func (c *commits) release(err error) {
 		signal(c.eased)
 	}
 	c.mu.Unlock()
+	if err != nil {
+		s.runtime.cfg.Failed(s.leader.Name(), err)
+	}
 	if err = refusal(err); errors.Is(err, kerr.NotCoordinator) {
 		s.resign(kerr.NotCoordinator)
 	}

@@ -25,6 +25,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"millrace/server/partition"
 )
 
 // Record is one record of the log.
@@ -63,6 +65,9 @@ type Config struct {
 	// CommitTimeout is how long an answer waits for its commit. Then it is COORDINATOR_NOT_AVAILABLE: what was
 	// appended stays, and may yet be committed.
 	CommitTimeout time.Duration
+	// Failed hears of each error of a partition's log: another replica may have to lead it. It must not wait. Nil:
+	// nobody hears of them.
+	Failed func(partition.Name, error)
 }
 
 // defaultCommitTimeout is offsets.commit.timeout.ms as Kafka has it.
@@ -77,6 +82,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CommitTimeout <= 0 {
 		c.CommitTimeout = defaultCommitTimeout
+	}
+	if c.Failed == nil {
+		c.Failed = func(partition.Name, error) {}
 	}
 	return c
 }

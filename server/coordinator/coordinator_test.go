@@ -649,7 +649,13 @@ func TestManyAnswersWait(t *testing.T) {
 }
 
 func TestRefusedAppends(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
+	var failed error
+	inBubble(t, func(c *coordinator.Config) {
+		c.Failed = func(n partition.Name, err error) {
+			require.Equal(t, metadata.GroupTopic, n.Topic)
+			failed = err
+		}
+	}, func(t *testing.T, r *rig) {
 		require.NoError(t, put(t.Context(), r.Runtime, kv("a", "1")))
 		require.ErrorIs(t, put(t.Context(), r.Runtime, kv("a", strings.Repeat("x", 2<<20))), kerr.UnknownServerError)
 		require.ErrorIs(t, put(t.Context(), r.Runtime, coordinator.KV{Value: []byte("no key")}), kerr.InvalidRecord)
@@ -659,6 +665,7 @@ func TestRefusedAppends(t *testing.T) {
 		disk := r.fs.(*storagetest.FS)
 		disk.SetQuota(disk.Used())
 		require.ErrorIs(t, put(t.Context(), r.Runtime, kv("a", "2")), kerr.NotCoordinator, "the disk is full")
+		require.True(t, partition.Lost(failed) && partition.Passes(failed), "the broker is told, which moves the leadership")
 		got, err = look(r.Runtime, valuesOf)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"a": "1"}, got)

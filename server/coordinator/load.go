@@ -28,6 +28,7 @@ func (s *Shard) load() bool {
 			return false
 		}
 		s.broken.Store(true)
+		s.runtime.cfg.Failed(s.leader.Name(), err)
 		s.log.Error("the coordinator's log cannot be read", "err", err)
 		t := time.NewTimer(pause)
 		select {

@@ -30,6 +30,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
+	// Failed hears of each error of a partition's log: another replica may have to lead it. It must not wait; nil is
+	// nobody.
+	Failed func(partition.Name, error)
 	// Flaws are faults planted on purpose, a test hook.
 	Flaws partition.Flaws
 }
@@ -65,6 +68,7 @@ func Open(cfg Config) *Coordinator {
 		Topic: metadata.GroupTopic, Now: cfg.Now, Logger: cfg.Logger,
 		New:           func(run *coordinator.Shard) coordinator.State { return newShard(c, run) },
 		CommitTimeout: cfg.Image().Settings().Group.OffsetsCommitTimeout,
+		Failed:        cfg.Failed,
 	})
 	c.metrics = newMetrics(cfg.Registerer, c)
 	c.burial = newBurial(c)

@@ -37,6 +37,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil is none.
 	Registerer prometheus.Registerer
+	// Failed hears of each error of a partition's log: another replica may have to lead it. It must not wait; nil is
+	// nobody.
+	Failed func(partition.Name, error)
 	// Flaws are faults planted on purpose, a test hook.
 	Flaws partition.Flaws
 }
@@ -69,7 +72,8 @@ func Open(cfg Config) *Coordinator {
 	c := &Coordinator{cfg: cfg, rand: cfg.Rand, lastEpoch: lastEpoch}
 	c.run = coordinator.New(coordinator.Config{
 		Topic: metadata.TxnTopic, Now: cfg.Now, Logger: cfg.Logger,
-		New: func(run *coordinator.Shard) coordinator.State { return newShard(c, run) },
+		New:    func(run *coordinator.Shard) coordinator.State { return newShard(c, run) },
+		Failed: cfg.Failed,
 	})
 	c.metrics = newMetrics(cfg.Registerer, c)
 	return c
