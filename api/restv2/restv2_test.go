@@ -50,7 +50,8 @@ func each(t *testing.T, test func(t *testing.T, f *fixture), topics ...string) {
 func startNode(t *testing.T, topics ...string) *fixture {
 	t.Helper()
 	n := servertest.Start(t, servertest.Options{})
-	f := &fixture{t: t, url: n.URL(), broker: "1", client: client.New(n.Requestor(), client.Options{}), http: n.Client, node: n}
+	c := client.New(n.Requestor(), client.Options{})
+	f := &fixture{t: t, url: n.URL(), broker: "1", client: c, http: n.Client, node: n}
 	for _, name := range append(topics, "orders") {
 		of := client.NewTopic{Name: name, Partitions: 1, ReplicationFactor: -1}
 		if name == "orders" {
