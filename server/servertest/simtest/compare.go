@@ -35,7 +35,13 @@ func (l *diskLog) skip(start int64) {
 // compareDisks compares the logs of stopped nodes byte by byte. Everything was quiet before, so that all of every log
 // is committed: D8, D9, and that epochs never decrease along a log (E1).
 func (s *sim) compareDisks() {
+	for _, folder := range s.compacted() {
+		s.compareKeys(folder)
+	}
 	for _, t := range s.allTopics() {
+		if t.keyed {
+			continue
+		}
 		for number := range t.partitions {
 			folder := fmt.Sprintf("%s-%d", t.name, number)
 			var logs []diskLog

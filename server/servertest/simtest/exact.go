@@ -27,21 +27,21 @@ func bankTopics() []string { return []string{"bank0", "bank1"} }
 
 // exactPlan is what a run with groups and transactions is made of beside the rest.
 type exactPlan struct {
-	movers, appenders, copiers, readers, workers int
-	protocols                                    []string // of the groups of readers
-	copying                                      string   // the protocol of the group of copiers
-	partitions                                   int      // of the list
-	timeout                                      time.Duration
-	session                                      time.Duration
-	chaos                                        float64
-	minISR                                       int
+	movers, appenders, copiers, readers, workers, keepers int
+	protocols                                             []string // of the groups of readers
+	copying                                               string   // the protocol of the group of copiers
+	partitions                                            int      // of the list
+	timeout                                               time.Duration
+	session                                               time.Duration
+	chaos                                                 float64
+	minISR                                                int
 }
 
 // makeExact turns a plan into one with groups and transactions.
 func (p *plan) makeExact(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	e := &exactPlan{
-		movers: r.IntN(3), appenders: 1 + r.IntN(3), copiers: r.IntN(4), readers: r.IntN(4), workers: r.IntN(3),
+		movers: r.IntN(3), appenders: 1 + r.IntN(3), copiers: r.IntN(4), readers: r.IntN(4), workers: r.IntN(3), keepers: r.IntN(3),
 		copying: pick(r, history.Classic, history.Consumer), partitions: 1 + r.IntN(3),
 		timeout: pick(r, 2*time.Second, 5*time.Second), session: pick(r, 1500*time.Millisecond, 3*time.Second),
 		chaos: pick(r, 0, 0.03, 0.1), minISR: pick(r, 1, 2, 2),
@@ -57,9 +57,14 @@ func (p *plan) makeExact(seed uint64) {
 	p.think = min(p.think, 200*time.Millisecond)
 	p.patience = min(p.patience, 8*time.Second)
 	for name, value := range map[string]string{
-		"offsets.topic.num.partitions":                                "2",
+		"log.cleaner.enable":                                          pick(r, "true", "true", "false"),
+		"log.cleaner.backoff.ms":                                      pick(r, "200", "1000"),
+		"log.cleaner.min.cleanable.ratio":                             pick(r, "0", "0.5"),
+		"log.cleaner.delete.retention.ms":                             pick(r, "0", "1000", "86400000"),
+		"log.cleaner.dedupe.buffer.size":                              "1048576",
+		"offsets.topic.num.partitions":                                fmt.Sprint(internalPartitions),
 		"offsets.topic.segment.bytes":                                 pick(r, "4096", "1048576"),
-		"transaction.state.log.num.partitions":                        "2",
+		"transaction.state.log.num.partitions":                        fmt.Sprint(internalPartitions),
 		"transaction.state.log.segment.bytes":                         pick(r, "4096", "1048576"),
 		"transaction.state.log.min.isr":                               fmt.Sprint(e.minISR),
 		"group.min.session.timeout.ms":                                "1000",
@@ -77,9 +82,9 @@ func (e *exactPlan) workGroups() []string { return []string{"auto", "manual"} }
 
 // String tells the plan on one line.
 func (e *exactPlan) String() string {
-	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d partitions, "+
+	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d keepers, %d partitions, "+
 		"timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers, e.copying, e.readers, e.workers,
-		e.partitions, e.timeout, e.session, e.chaos, e.minISR)
+		e.keepers, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
 }
 
 // exactTopics are the topics that transactions write to.
@@ -94,7 +99,7 @@ func (p *plan) exactTopics() (topics []*topic) {
 		}
 		topics = append(topics, t)
 	}
-	return topics
+	return append(topics, &topic{name: keysTopic, partitions: 1, minISR: p.exact.minISR, exact: true, keyed: true})
 }
 
 // exactPlace draws a partition of a topic.
@@ -138,6 +143,7 @@ func (s *sim) startExact(begin func(kind string, count int, run func(c *client))
 	for i, group := range e.workGroups() {
 		begin("h"+group[:1], e.workers, func(c *client) { (&worker{client: c, group: group, auto: i == 0}).run() })
 	}
+	begin("k", e.keepers, func(c *client) { (&keeper{client: c}).run() })
 	begin("o", min(e.workers, 1), func(c *client) { (&overseer{c}).run() })
 }
 
@@ -156,6 +162,9 @@ func (s *sim) settleExact() {
 	s.lastOffsets()
 	for _, m := range s.nodes {
 		for _, t := range s.exact {
+			if t.keyed {
+				continue
+			}
 			for number := range t.partitions {
 				s.exactRead(m, history.Partition{Topic: t.name, Number: int32(number)})
 			}

@@ -28,6 +28,7 @@ func (g *reads) run() {
 		if g.rng.IntN(3) == 0 {
 			if err := g.commit(at, v.next); err != nil && g.isOut(err) {
 				g.forget()
+				continue
 			}
 		}
 		g.stir(v)

@@ -142,6 +142,9 @@ func (p *plan) configs(t *topic) string {
 	if t.trimmed {
 		segment, more = min(segment, 4<<10), `,"retention.bytes":"12000"`
 	}
+	if t.keyed {
+		more += `,"cleanup.policy":"compact"`
+	}
 	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d",`+
 		`"unclean.leader.election.enable":"%t"%s}`, segment, t.minISR, t.unclean, more)
 }

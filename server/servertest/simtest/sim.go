@@ -120,7 +120,8 @@ type topic struct {
 	minISR     int
 	unclean    bool
 	trimmed    bool // its oldest records go
-	exact      bool // transactions write to it
+	exact      bool // transactions write to it, or it is compacted
+	keyed      bool // it is compacted
 }
 
 func newSim(t testing.TB, o Options) *sim {

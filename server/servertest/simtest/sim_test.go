@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 0, "how many schedules to run; 0: 300, under -race 20, with -short 10")
+	seeds = flag.Int("sim.seeds", 0, "how many schedules to run; 0: 250 or 60, under -race 20 or 5, with -short 10 or 3")
 	seed0 = flag.Uint64("sim.seed0", 1, "the first seed")
 	seed  = flag.Uint64("sim.seed", 0, "the one seed to run")
 	tries = flag.Int("sim.tries", 1, "how often to run each seed")
@@ -124,7 +124,7 @@ func TestSimulation(t *testing.T) {
 	case race:
 		count = 20
 	default:
-		count = 300
+		count = 250
 	}
 	var total totals
 	t.Cleanup(func() { t.Log(&total) })

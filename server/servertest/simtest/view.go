@@ -41,7 +41,9 @@ func (v *view) poll(wait time.Duration) *history.Op {
 func (v *view) fetch(o *history.Op, wait time.Duration) error {
 	r := kmsg.NewPtrFetchRequest()
 	r.MaxWaitMillis, r.MinBytes, r.IsolationLevel, r.SessionEpoch = int32(wait.Milliseconds()), 1, 1, -1
-	r.MaxBytes = pick(v.c.rng, int32(200), 2000, 1<<20)
+	if r.MaxBytes = pick(v.c.rng, int32(200), 2000, 1<<20); v.c == v.c.s.operator { // which has to come to an end
+		r.MaxBytes = 1 << 20
+	}
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = v.partition.Topic
 	rp := kmsg.NewFetchRequestTopicPartition()
