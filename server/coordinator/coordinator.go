@@ -48,11 +48,9 @@ type State interface {
 	Replay(r *Record)
 	// Marker takes up the end of a producer's transaction, in log order.
 	Marker(producerID int64, epoch int16, commit bool)
-	// Loaded says that the log has been read and that this node leads: timers may start.
+	// Loaded says that the log has been read and that this node leads: timers may start. When it leads no longer nothing
+	// more is called.
 	Loaded()
-	// Unloaded says that this node leads no longer, or stops. Timers are stopped already. Whoever is parked is told
-	// in any case; the state may fail him itself, to say something else.
-	Unloaded()
 }
 
 // Config says what to coordinate.

@@ -53,8 +53,7 @@ func (c *counts) Marker(producerID int64, epoch int16, commit bool) {
 	c.ends = append(c.ends, fmt.Sprintf("end of %d/%d: %t", producerID, epoch, commit))
 }
 
-func (c *counts) Loaded()   { c.said = append(c.said, "loaded") }
-func (c *counts) Unloaded() { c.said = append(c.said, "unloaded") }
+func (c *counts) Loaded() { c.said = append(c.said, "loaded") }
 
 // node is a data directory with one partition.
 type node struct {
@@ -414,7 +413,7 @@ func TestTheEnd(t *testing.T) {
 				require.ErrorIs(t, <-parked.err, tc.want)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				require.Equal(t, []string{"loaded", "unloaded"}, state.said)
+				require.Equal(t, []string{"loaded"}, state.said)
 				require.ErrorIs(t, worked, tc.want)
 				state.parked[0].Send("too late")
 			})

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -24,7 +23,7 @@ type Runtime struct {
 	wg     sync.WaitGroup // of all shards
 
 	mu     sync.Mutex
-	shards map[int32]*Shard // guarded by mu: the newest of each partition
+	shards map[int32]*Shard // guarded by mu: the newest of each partition, also when it has ended
 	closed bool             // guarded by mu
 }
 
@@ -51,7 +50,7 @@ func (r *Runtime) Lead(number int32, l *partition.Leader, epoch int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.shards[number]
-	if r.closed || before != nil && before.epoch >= epoch {
+	if r.closed || before != nil && !before.resigned && before.epoch >= epoch {
 		return
 	}
 	s := newShard(r, number, l, epoch)
@@ -67,8 +66,8 @@ func (r *Runtime) Resign(number int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.shards[number]; s != nil {
+		s.resigned = true
 		s.resign(kerr.NotCoordinator)
-		delete(r.shards, number)
 	}
 }
 
@@ -76,7 +75,14 @@ func (r *Runtime) Resign(number int32) {
 func (r *Runtime) Led() []int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.shards))
+	var led []int32
+	for number, s := range r.shards {
+		if !s.resigned {
+			led = append(led, number)
+		}
+	}
+	slices.Sort(led)
+	return led
 }
 
 // Loading says whether a partition that this node leads is still read.

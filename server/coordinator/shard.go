@@ -30,6 +30,8 @@ type Shard struct {
 	leader  *partition.Leader
 	log     *slog.Logger
 
+	resigned bool // guarded by the runtime's mu: Resign was called
+
 	ctx    context.Context // ends when the node leads no longer; its cause is what callers are told
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup // of the commit loop and what Go started
@@ -102,14 +104,10 @@ func (s *Shard) run(before *Shard) {
 		s.loaded.Store(true)
 		s.serve()
 		s.clock.Stop()
-		for len(s.timers) > 0 {
-			s.timers[len(s.timers)-1].Stop()
-		}
-		s.state.Unloaded()
 	}
 	close(s.ended)
 	s.wg.Wait()
-	s.state = nil
+	s.state, s.timers = nil, nil
 }
 
 // serve is the loop.
@@ -148,7 +146,7 @@ func (s *Shard) post(f func()) error {
 	}
 }
 
-// Go runs work off the loop, and what that returns on the loop, unless the shard is unloaded before. The context ends
+// Go runs work off the loop, and what that returns on the loop, unless the shard has ended before. The context ends
 // with the shard, and work must end with that.
 func (s *Shard) Go(work func(ctx context.Context) (then func())) {
 	s.wg.Go(func() {
@@ -158,7 +156,7 @@ func (s *Shard) Go(work func(ctx context.Context) (then func())) {
 	})
 }
 
-// Committed calls fn on the loop when all that the log holds now is committed, unless the shard is unloaded before. It
+// Committed calls fn on the loop when all that the log holds now is committed, unless the shard has ended before. It
 // tells fn when that takes too long.
 func (s *Shard) Committed(fn func(error)) {
 	s.hold(func(err error) { s.later(func() { fn(err) }) })

@@ -55,7 +55,7 @@ func (t *timers) Pop() any {
 	return timer
 }
 
-// After calls fn on the loop when d is over, never after Stop or Unloaded.
+// After calls fn on the loop when d is over, never after Stop or the end of the shard.
 func (s *Shard) After(d time.Duration, fn func()) *Timer {
 	s.timerSeq++
 	t := &Timer{at: time.Now().Add(d), seq: s.timerSeq, fn: fn, shard: s}

@@ -178,9 +178,6 @@ func (c *classic) loaded() {
 	}
 }
 
-// unloaded has nothing to do: timers are stopped, and who waits is told by the end of the loop.
-func (c *classic) unloaded() {}
-
 // dissolve ends the group.
 func (c *classic) dissolve() {
 	c.timers.join.Stop()

@@ -83,7 +83,7 @@ func (s *shard) replayConsumerGroup(id string, v *consumerGroupMetadata) {
 		return
 	}
 	if c := s.consumerIf(id); c != nil {
-		c.unloaded()
+		c.dissolve()
 		s.groups[id].consumer = nil
 	}
 }
@@ -198,18 +198,11 @@ func (c *consumer) loaded() {
 	c.shard.watch.start()
 }
 
-// unloaded stops the timers and lets parked heartbeats go.
-func (c *consumer) unloaded() {
-	for _, s := range c.seats {
-		s.session.Stop()
-		s.revocation.Stop()
-		if s.parked != nil {
-			s.parked.end.Stop()
-			s.parked.reply.Fail(kerr.NotCoordinator)
-		}
+// dissolve ends the group.
+func (c *consumer) dissolve() {
+	for member := range c.seats {
+		c.unseat(member)
 	}
-	c.shard.watch.seats -= len(c.seats)
-	clear(c.seats)
 	c.assign.Stop()
 	c.retry.Stop()
 	c.live = false

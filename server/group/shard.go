@@ -208,15 +208,3 @@ func (s *shard) Loaded() {
 	}
 	s.expireLater()
 }
-
-// Unloaded lets the groups go.
-func (s *shard) Unloaded() {
-	for _, g := range s.groups {
-		switch {
-		case g.classic != nil:
-			g.classic.unloaded()
-		case g.consumer != nil:
-			g.consumer.unloaded()
-		}
-	}
-}

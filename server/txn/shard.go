@@ -126,9 +126,6 @@ func (s *shard) Loaded() {
 	s.expireLater()
 }
 
-// Unloaded lets all go: who is parked is told by the runtime, and markers under way end with the shard.
-func (s *shard) Unloaded() {}
-
 // put makes a change of an id: it is in the log, and in t, when there is no error. Several are made together or not
 // at all.
 func (s *shard) put(id string, values ...*value) error {
