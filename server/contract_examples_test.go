@@ -18,6 +18,8 @@ import (
 func TestContract(t *testing.T) {
 	g := newRig(t)
 	t.Run("examples", g.testExamples)
+	t.Run("keys", g.testKeys)
+	t.Run("transactions", g.testTransactions)
 	if testing.Short() {
 		t.Skip("leaves out some three thousand faults")
 	}
@@ -34,6 +36,9 @@ func (g *rig) testExamples(t *testing.T) {
 					g.clear(t)
 				} else {
 					g.restore(t)
+				}
+				if _, ok := s.path["transactional_id"]; ok {
+					s.path["transactional_id"] = g.txn
 				}
 				if prepare := preparations[op.OperationID+" "+s.what]; prepare != nil {
 					prepare(t, g, s.request)
@@ -83,12 +88,13 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 		g.clear(t)
 		g.call(t, "POST", "/v1/topics", map[string]any{"name": "orders"}, nil)
 	},
-	"produceRecords header Content-Encoding":    func(t *testing.T, _ *rig, q *request) { q.compress(t) },
-	"readRecords header If-None-Match":          ask,
-	"readPartitionRecords header If-None-Match": ask,
-	"readKey header If-None-Match":              askAgain,
-	"readRecords header Last-Event-ID":          comeBack,
-	"readPartitionRecords header Last-Event-ID": comeBack,
+	"produceRecords header Content-Encoding":              func(t *testing.T, _ *rig, q *request) { q.compress(t) },
+	"readRecords header If-None-Match":                    ask,
+	"produceRecordsInTransaction header Content-Encoding": func(t *testing.T, _ *rig, q *request) { q.compress(t) },
+	"readPartitionRecords header If-None-Match":           ask,
+	"readKey header If-None-Match":                        askAgain,
+	"readRecords header Last-Event-ID":                    comeBack,
+	"readPartitionRecords header Last-Event-ID":           comeBack,
 
 	"createV2Instance body application/vnd.kafka.v2+json named":      withoutC1,
 	"subscribeV2Instance body application/vnd.kafka.v2+json pattern": bare,

@@ -29,6 +29,8 @@ import (
 type rig struct {
 	*contract
 	node    *servertest.Node
+	txn     string // the transactional id in place of the one in the examples, its epoch is 0
+	txns    int    // how many there were
 	cluster string // the node's cluster id, in place of the one in the examples
 	clean   bool   // nothing has changed the node since restore
 	seen    map[string]bool
@@ -52,6 +54,10 @@ func newRig(t *testing.T) *rig {
 	g.call(t, "GET", "/v3/clusters", nil, &clusters)
 	require.Len(t, clusters.Data, 1)
 	g.cluster = clusters.Data[0].ID
+	g.call(t, "POST", "/v1/topics", map[string]any{"name": "orders"}, nil)
+	warm := g.request(t, g.op(t, "runTransaction")) // makes the topics that the cluster needs for itself
+	g.set(t, warm, warm.op.param("Idempotency-Key"))
+	require.Equal(t, http.StatusOK, g.send(t, warm).status)
 	return g
 }
 
@@ -81,6 +87,7 @@ func (g *rig) restore(t *testing.T) {
 	}
 	g.restoreGroups(t)
 	g.restoreInstances(t)
+	g.restoreTransactions(t)
 	g.clean = true
 }
 
@@ -166,11 +173,16 @@ func companionsOf(op *operation, p *openapi3.Parameter) []string {
 	if op.OperationID == "getV2Committed" && p.In == "query" { // pairs
 		return map[string][]string{"topic": {"partition"}, "partition": {"topic"}}[p.Name]
 	}
+	if op.OperationID == "produceRecordsInTransaction" { // whose producer is that of the transaction
+		return nil
+	}
 	return companions[p.Name]
 }
 
 // needed are the parameters that are not required and that a request is no good, or slow, without.
-var needed = map[string][]string{"readGroupRecords": {"topics", "session", "wait"}}
+var needed = map[string][]string{
+	"readGroupRecords": {"topics", "session", "wait"}, "produceRecordsInTransaction": {"topic"},
+}
 
 // set gives a parameter the value of its example, and others that belong to it theirs.
 func (g *rig) set(t *testing.T, q *request, p *openapi3.Parameter) {
@@ -197,8 +209,8 @@ func (q *request) put(p *openapi3.Parameter, value string) {
 
 func (g *rig) example(t *testing.T, p *openapi3.Parameter) string {
 	t.Helper()
-	if p.Name == "cluster_id" {
-		return g.cluster
+	if own, ok := g.ofItsOwn(p.Name); ok {
+		return own
 	}
 	v := p.Example
 	for _, name := range slices.Sorted(maps.Keys(p.Examples)) {

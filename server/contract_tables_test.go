@@ -233,6 +233,7 @@ var leniencies = []struct{ op, what, why string }{
 var unmet = by{
 	"getRoot 503":        "needs a cluster that does not answer",
 	"produceRecords 504": "needs a cluster that does not answer",
+	"runTransaction 504": "needs a coordinator that does not answer",
 	"getReadiness 503":   "needs a node that is not ready",
 	"readV2Records 409":  "needs an instance without a subscription",
 

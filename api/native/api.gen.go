@@ -98,6 +98,36 @@ func (e Outcome) Valid() bool {
 	}
 }
 
+// Defines values for TransactionState.
+const (
+	TransactionStateAborted    TransactionState = "aborted"
+	TransactionStateAborting   TransactionState = "aborting"
+	TransactionStateCommitted  TransactionState = "committed"
+	TransactionStateCommitting TransactionState = "committing"
+	TransactionStateEmpty      TransactionState = "empty"
+	TransactionStateOpen       TransactionState = "open"
+)
+
+// Valid indicates whether the value is a known member of the TransactionState enum.
+func (e TransactionState) Valid() bool {
+	switch e {
+	case TransactionStateAborted:
+		return true
+	case TransactionStateAborting:
+		return true
+	case TransactionStateCommitted:
+		return true
+	case TransactionStateCommitting:
+		return true
+	case TransactionStateEmpty:
+		return true
+	case TransactionStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for LagIsolation.
 const (
 	LagIsolationReadCommitted   LagIsolation = "read_committed"
@@ -118,31 +148,31 @@ func (e LagIsolation) Valid() bool {
 
 // Defines values for ListGroupsParamsState.
 const (
-	Assigning           ListGroupsParamsState = "assigning"
-	CompletingRebalance ListGroupsParamsState = "completing_rebalance"
-	Dead                ListGroupsParamsState = "dead"
-	Empty               ListGroupsParamsState = "empty"
-	PreparingRebalance  ListGroupsParamsState = "preparing_rebalance"
-	Reconciling         ListGroupsParamsState = "reconciling"
-	Stable              ListGroupsParamsState = "stable"
+	ListGroupsParamsStateAssigning           ListGroupsParamsState = "assigning"
+	ListGroupsParamsStateCompletingRebalance ListGroupsParamsState = "completing_rebalance"
+	ListGroupsParamsStateDead                ListGroupsParamsState = "dead"
+	ListGroupsParamsStateEmpty               ListGroupsParamsState = "empty"
+	ListGroupsParamsStatePreparingRebalance  ListGroupsParamsState = "preparing_rebalance"
+	ListGroupsParamsStateReconciling         ListGroupsParamsState = "reconciling"
+	ListGroupsParamsStateStable              ListGroupsParamsState = "stable"
 )
 
 // Valid indicates whether the value is a known member of the ListGroupsParamsState enum.
 func (e ListGroupsParamsState) Valid() bool {
 	switch e {
-	case Assigning:
+	case ListGroupsParamsStateAssigning:
 		return true
-	case CompletingRebalance:
+	case ListGroupsParamsStateCompletingRebalance:
 		return true
-	case Dead:
+	case ListGroupsParamsStateDead:
 		return true
-	case Empty:
+	case ListGroupsParamsStateEmpty:
 		return true
-	case PreparingRebalance:
+	case ListGroupsParamsStatePreparingRebalance:
 		return true
-	case Reconciling:
+	case ListGroupsParamsStateReconciling:
 		return true
-	case Stable:
+	case ListGroupsParamsStateStable:
 		return true
 	default:
 		return false
@@ -789,6 +819,9 @@ type Problem struct {
 	// ExpectedSeq The sequence that comes next for this producer.
 	ExpectedSeq *int32 `json:"expected_seq,omitempty"`
 
+	// Group The group that has refused its offsets.
+	Group *string `json:"group,omitempty"`
+
 	// HighWatermark The offset after the last that can be read.
 	HighWatermark *int64 `json:"high_watermark,omitempty"`
 
@@ -820,11 +853,20 @@ type Problem struct {
 	// ResumeOffset Where to read on behind a damaged batch; absent if not known.
 	ResumeOffset *int64 `json:"resume_offset,omitempty"`
 	Retryable    bool   `json:"retryable"`
-	Status       int32  `json:"status"`
-	Title        string `json:"title"`
+
+	// State Of a transaction that is decided, `committing` and `aborting` until all partitions know.
+	State  *TransactionState `json:"state,omitempty"`
+	Status int32             `json:"status"`
+	Title  string            `json:"title"`
 
 	// Topic The topic that the fault is about.
 	Topic *string `json:"topic,omitempty"`
+
+	// Transaction The transaction whose outcome is unknown: its id and epoch.
+	Transaction *struct {
+		Epoch int32  `json:"epoch"`
+		Id    string `json:"id"`
+	} `json:"transaction,omitempty"`
 
 	// Type A stable URL path that ends in the code.
 	//
@@ -1030,6 +1072,9 @@ type TopicSummary struct {
 	Partitions        int32  `json:"partitions"`
 	ReplicationFactor int32  `json:"replication_factor"`
 }
+
+// TransactionState Of a transaction that is decided, `committing` and `aborting` until all partitions know.
+type TransactionState string
 
 // UnmovableList defines model for UnmovableList.
 type UnmovableList struct {

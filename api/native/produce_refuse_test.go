@@ -185,7 +185,7 @@ func batchRefusals() []refusal {
 		of(path+"?partition=0&key=a", rawType, good).is("with a key", 400, parameter, "own keys"),
 		of(path+"?partition=0&timestamp=5", rawType, good).is("with a time", 400, parameter, "own timestamps"),
 		one(good+string(transactionalBatch())).is("of a transaction", 422, noField,
-			"batch 2 belongs to a transaction; transactions are not in this version"),
+			"batch 2 belongs to a transaction, of which this batch alone says nothing: send its records"),
 		one("").is("empty", 400, malformed, "empty"),
 		one(good[:40]).is("cut", 400, malformed, "batch 1"),
 		one(good+good[:60]+"xxxxxxxxx").is("second damaged", 400, malformed, "batch 2"),

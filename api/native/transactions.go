@@ -118,6 +118,16 @@ func detailOf(err error) string {
 	return err.Error()
 }
 
+// jsonBody refuses bodies that are not JSON. What curl -d sends is taken for it.
+func jsonBody(r *http.Request) error {
+	switch mt := api.MediaType(r.Header.Get("Content-Type")); mt {
+	case "application/json", "application/x-www-form-urlencoded", "":
+		return nil
+	default:
+		return api.Refuse(api.UnsupportedMediaType, "the body is %s, but application/json is wanted", mt)
+	}
+}
+
 // onlyParameters reads the query of an operation that takes some parameters.
 func onlyParameters(r *http.Request, known ...string) (url.Values, error) {
 	if err := checkQuery(r.URL.RawQuery, known); err != nil {
@@ -485,10 +495,11 @@ func (t *transactions) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	if v := query.Get("cursor"); v != "" {
 		b, err := base64.RawURLEncoding.DecodeString(v)
-		if err != nil {
+		id, own := strings.CutPrefix(string(b), txnCursor)
+		if err != nil || !own {
 			return api.Refuse(api.InvalidParameter, "cursor is not one that a page gave")
 		}
-		after = string(b)
+		after = id
 	}
 	if v := query.Get("state"); query.Has("state") {
 		if filter.States, err = groupFilter("state", txnStates(), &v); err != nil {
@@ -513,6 +524,9 @@ type txnsPage struct {
 	NextCursor string      `json:"next_cursor,omitempty"`
 }
 
+// txnCursor begins what a cursor stands for.
+const txnCursor = "t:"
+
 func txnPage(all []client.TxnListing, after string, limit int) txnsPage {
 	out := txnsPage{Items: []listedTxn{}}
 	for _, one := range all {
@@ -520,7 +534,7 @@ func txnPage(all []client.TxnListing, after string, limit int) txnsPage {
 			continue
 		}
 		if len(out.Items) == limit {
-			out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(out.Items[limit-1].ID))
+			out.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(txnCursor + out.Items[limit-1].ID))
 			break
 		}
 		out.Items = append(out.Items, listedTxn{one.ID, stateWord(one.State), one.ProducerID})

@@ -37,10 +37,8 @@ func (t *transactions) once(w http.ResponseWriter, r *http.Request) error {
 	if _, err := onlyParameters(r); err != nil {
 		return err
 	}
-	switch mt := api.MediaType(r.Header.Get("Content-Type")); mt {
-	case "application/json", "application/x-www-form-urlencoded", "":
-	default:
-		return api.Refuse(api.UnsupportedMediaType, "the body is %s, but application/json is wanted", mt)
+	if err := jsonBody(r); err != nil {
+		return err
 	}
 	j := &produceJob{}
 	j.txn = &txnRequest{once: true}

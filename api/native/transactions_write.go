@@ -424,6 +424,9 @@ func (t *transactions) offsets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := jsonBody(r); err != nil {
+		return err
+	}
 	var in struct {
 		Offsets []txnOffset `json:"offsets"`
 	}
