@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ const (
 	defaultMaxMembers = 10_000
 	fetchSlots        = 64 // polls that hold what they fetched without waiting for it
 	expanders         = 8
+	watchInterval     = 250 * time.Millisecond // of looks where groups have their coordinators
 )
 
 // Options are what Members is made of. Client and Requests, which lead to the same cluster, are required.
@@ -50,6 +53,7 @@ type Members struct {
 	mu      sync.Mutex
 	members map[memberKey]*Member // guarded by mu
 	closed  bool                  // guarded by mu
+	watched bool                  // guarded by mu: watch runs
 	rand    *rand.Rand            // guarded by mu
 }
 
@@ -157,8 +161,35 @@ func (m *Members) begin(ctx context.Context, k *Member, from *described) (*Membe
 		return nil, ErrMoved
 	}
 	m.wg.Go(func() { k.run(from) })
+	if !m.watched {
+		m.watched = true
+		m.wg.Go(m.watch)
+	}
 	m.mu.Unlock()
 	return k.await(ctx)
+}
+
+// watch makes members whose group has its coordinator elsewhere notice that, whatever they wait for.
+func (m *Members) watch() {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-m.life.Done():
+			return
+		}
+		m.mu.Lock()
+		all := slices.Collect(maps.Values(m.members))
+		m.mu.Unlock()
+		for _, k := range all {
+			if !m.o.Local(k.group) {
+				k.mu.Lock()
+				k.wakeLocked()
+				k.mu.Unlock()
+			}
+		}
+	}
 }
 
 // forget drops a member, so that nobody finds it.

@@ -281,3 +281,37 @@ func TestWorkersStreams(t *testing.T) {
 	require.Less(t, time.Since(closed), 2*time.Second)
 	t.Logf("read the partitions of a stream %v after it closed", time.Since(closed))
 }
+
+// A stream whose commits are the client's own, and one that the server ends.
+func TestWorkersStreamsByHand(t *testing.T) {
+	g := newCrew(t, 3)
+	g.topic("t", 1)
+	g.put("t", 0, count(0, 5)...)
+	s := g.stream(1, "g", "topics=t&auto_offset_reset=earliest&commit=manual&member=m")
+	require.Contains(t, s.next("assignment").data, `"member":"m"`)
+	for range 5 {
+		s.next("")
+	}
+	status, _, text := g.do(2, "POST", "/v1/groups/g/offsets", nil,
+		`{"member":"m","offsets":[{"topic":"t","partition":0,"offset":2}]}`)
+	require.Equal(t, 200, status, text)
+	status, _, text = g.do(3, "GET", "/v1/groups/g/records?topics=t&member=m&commit=manual&wait=0s", nil, "")
+	require.Equal(t, 200, status, text)
+	require.Equal(t, int64(2), g.committed(1, "g", "t", 0))
+	s.close()
+	s = g.stream(2, "g", "topics=t")
+	require.Contains(t, s.next("").data, `"value":2`)
+	g.c.Stop(g.coordinator(1, "g"))
+	require.Contains(t, []string{`{"reason":"drain"}`, `{"reason":"moved"}`}, s.next("end").data)
+	other := 1
+	if g.c.Node(1) == nil {
+		other = 2
+	}
+	g.insist(t.Context(), other, 99)
+	var got []string
+	for !slices.Contains(got, "99") { // and before it what was not committed
+		w, _ := g.read(other, "g", "topics=t&member=n&auto_offset_reset=none&wait=20s")
+		got = append(got, w.values()...)
+	}
+	require.Subset(t, append(count(2, 5), "99"), got)
+}
