@@ -714,3 +714,43 @@ func TestDamagedLog(t *testing.T) {
 		require.NoError(t, put(t.Context(), r.Runtime, kv("a", "2")))
 	})
 }
+
+// All asks every partition at once, also where one is busy, is read still, or has gone to another node.
+func TestAll(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		require.NoError(t, put(t.Context(), r.Runtime, kv("a", "1")))
+		ask := func(ctx context.Context) ([]string, *kerr.Error, error) {
+			return coordinator.All(ctx, r.Runtime, func(s coordinator.State, p *coordinator.Reply[string]) {
+				if c := s.(*counts); c.shard.Number() == 0 {
+					p.Send(c.values["a"])
+				}
+			})
+		}
+		all, missing, err := ask(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, missing)
+		require.Equal(t, []string{"1"}, all)
+
+		r.Lead(1, r.replica.Leader(), 0) // which never replies
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		all, missing, err = ask(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Nil(t, missing)
+		require.Equal(t, []string{"1"}, all)
+
+		time.AfterFunc(time.Second, func() { r.Resign(1) })
+		all, missing, err = ask(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, missing, "whoever leads it now tells")
+		require.Equal(t, []string{"1"}, all)
+
+		time.AfterFunc(time.Second, func() { require.NoError(t, r.Close()) })
+		r.Lead(1, r.replica.Leader(), 0)
+		synctest.Wait()
+		_, missing, err = ask(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, kerr.CoordinatorNotAvailable, missing)
+	})
+}

@@ -2,7 +2,6 @@ package group
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -398,11 +397,7 @@ func (h *heartbeat) wait(s *seat) time.Duration {
 
 // unwritten is what is said of records that could not be appended.
 func unwritten(err error) *refusal {
-	var e *kerr.Error
-	if !errors.As(err, &e) {
-		e = kerr.UnknownServerError
-	}
-	return refuse(e, "the change could not be written: %v", err)
+	return refuse(appendRefusal(err), "the change could not be written: %v", err)
 }
 
 // leave is the heartbeat of a member that leaves.

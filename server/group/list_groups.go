@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/server/coordinator"
@@ -21,25 +20,14 @@ func (c *Coordinator) handleListGroups(
 	ctx context.Context, req *kmsg.ListGroupsRequest,
 ) (*kmsg.ListGroupsResponse, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
-	for _, number := range c.run.Led() {
-		some, err := coordinator.Do(ctx, c.run, number,
-			func(st coordinator.State, reply *coordinator.Reply[[]kmsg.ListGroupsResponseGroup]) {
-				reply.Send(st.(*shard).list(req))
-			})
-		if err == nil {
-			resp.Groups = append(resp.Groups, some...)
-			continue
-		}
-		e := kafkaError(err)
-		switch {
-		case e == nil:
-			return nil, err
-		case e == kerr.NotCoordinator:
-			// Led by somebody else now, who is asked too.
-		default:
-			resp.ErrorCode = e.Code
-		}
+	all, missing, err := coordinator.All(ctx, c.run,
+		func(st coordinator.State, reply *coordinator.Reply[[]kmsg.ListGroupsResponseGroup]) {
+			reply.Send(st.(*shard).list(req))
+		})
+	if err != nil {
+		return nil, err
 	}
+	resp.Groups, resp.ErrorCode = slices.Concat(all...), codeOf(missing)
 	slices.SortFunc(resp.Groups, func(a, b kmsg.ListGroupsResponseGroup) int { return cmp.Compare(a.Group, b.Group) })
 	return resp, nil
 }

@@ -65,12 +65,9 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
 	defer cancel()
 	total, offsets := make(map[[2]string]int), int64(0)
-	for _, number := range c.coordinator.run.Led() {
-		got, err := coordinator.Do(ctx, c.coordinator.run, number,
-			func(st coordinator.State, reply *coordinator.Reply[count]) { reply.Now(st.(*shard).count()) })
-		if err != nil {
-			continue
-		}
+	all, _, _ := coordinator.All(ctx, c.coordinator.run,
+		func(st coordinator.State, reply *coordinator.Reply[count]) { reply.Now(st.(*shard).count()) })
+	for _, got := range all {
 		for of, n := range got.groups {
 			total[of] += n
 		}

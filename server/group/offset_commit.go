@@ -201,7 +201,7 @@ func maxBatchBytes(image *metadata.Image) int {
 
 // appendRefusal is what who writes is told of an append that failed.
 func appendRefusal(err error) *kerr.Error {
-	if e := kafkaError(err); e != nil {
+	if e := coordinator.KafkaError(err); e != nil {
 		return e
 	}
 	return kerr.UnknownServerError

@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -113,18 +112,11 @@ func serve[Q any, R kmsg.Response](ctx context.Context, c *Coordinator, of subje
 		if err == nil {
 			return resp, nil
 		}
-		if e = kafkaError(err); e == nil {
+		if e = coordinator.KafkaError(err); e == nil {
 			return nil, err
 		}
 	}
 	return refuse(req, e), nil
-}
-
-// kafkaError is what Kafka calls an error, nil for what it has no word for.
-func kafkaError(err error) *kerr.Error {
-	var e *kerr.Error
-	errors.As(err, &e)
-	return e
 }
 
 // many is a request about several groups.
@@ -182,7 +174,7 @@ func onePartition[R any](ctx context.Context, c *Coordinator, number int32, of [
 		}
 		return nil
 	}
-	e := kafkaError(err)
+	e := coordinator.KafkaError(err)
 	if e == nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (c *Coordinator) handleTxnOffsetCommit(
 	if err == nil {
 		return resp, nil
 	}
-	if e := kafkaError(err); e != nil {
+	if e := coordinator.KafkaError(err); e != nil {
 		return refuseTxnOffsetCommit(req, e), nil
 	}
 	return nil, err

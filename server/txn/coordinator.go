@@ -2,7 +2,6 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -108,11 +107,4 @@ func (c *Coordinator) chance() *rand.Rand {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return rand.New(rand.NewPCG(c.rand.Uint64(), c.rand.Uint64()))
-}
-
-// kafkaError is what Kafka calls an error, nil for what it has no word for.
-func kafkaError(err error) *kerr.Error {
-	var e *kerr.Error
-	errors.As(err, &e)
-	return e
 }

@@ -129,7 +129,7 @@ func (w *initWork) send(producerID int64, epoch int16) {
 
 // appendRefusal is what a client is told of an append that failed.
 func appendRefusal(err error) *kerr.Error {
-	if e := kafkaError(err); e != nil {
+	if e := coordinator.KafkaError(err); e != nil {
 		return e
 	}
 	return kerr.UnknownServerError

@@ -34,22 +34,13 @@ func (c *Coordinator) handleListTransactions(
 		return resp, nil
 	}
 	resp.UnknownStateFilters = f.unknown
-	for _, number := range c.run.Led() {
-		some, err := coordinator.Do(ctx, c.run, number,
-			func(st coordinator.State, reply *coordinator.Reply[[]listed]) { reply.Send(st.(*shard).list(f)) })
-		if err == nil {
-			resp.TransactionStates = append(resp.TransactionStates, some...)
-			continue
-		}
-		e := kafkaError(err)
-		switch {
-		case e == nil:
-			return nil, err
-		case e == kerr.NotCoordinator:
-			// Led by somebody else now, who is asked too.
-		default:
-			resp.ErrorCode = e.Code
-		}
+	all, missing, err := coordinator.All(ctx, c.run,
+		func(st coordinator.State, reply *coordinator.Reply[[]listed]) { reply.Send(st.(*shard).list(f)) })
+	if err != nil {
+		return nil, err
+	}
+	if resp.TransactionStates = slices.Concat(all...); missing != nil {
+		resp.ErrorCode = missing.Code
 	}
 	byID := func(a, b listed) int { return cmp.Compare(a.TransactionalID, b.TransactionalID) }
 	slices.SortFunc(resp.TransactionStates, byID)

@@ -92,12 +92,9 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
 	defer cancel()
 	total, hanging := make(map[string]int), 0
-	for _, number := range c.coordinator.run.Led() {
-		got, err := coordinator.Do(ctx, c.coordinator.run, number,
-			func(st coordinator.State, reply *coordinator.Reply[count]) { reply.Now(st.(*shard).count()) })
-		if err != nil {
-			continue
-		}
+	all, _, _ := coordinator.All(ctx, c.coordinator.run,
+		func(st coordinator.State, reply *coordinator.Reply[count]) { reply.Now(st.(*shard).count()) })
+	for _, got := range all {
 		for state, n := range got.states {
 			total[state] += n
 		}

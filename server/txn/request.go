@@ -80,7 +80,7 @@ func serve[Q, R any](ctx context.Context, c *Coordinator, id string, req Q,
 		if err == nil {
 			return resp, nil
 		}
-		if e = kafkaError(err); e == nil {
+		if e = coordinator.KafkaError(err); e == nil {
 			return resp, err
 		}
 	}
