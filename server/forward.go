@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -137,6 +138,7 @@ func (f *forwarding) serve(w http.ResponseWriter, r *http.Request) {
 		Rewrite:       f.rewrite,
 		Transport:     f.node.peers.transport,
 		FlushInterval: -1, // at once: streams and long polls wait for nothing
+		ErrorLog:      slog.NewLogLogger(f.node.log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.Header.Get(headerClient) == "" {
 				f.sent.Store(false)
