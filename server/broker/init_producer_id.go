@@ -33,7 +33,6 @@ func (b *Broker) handleInitProducerID(ctx context.Context,
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		b.cfg.Logger.Warn("no producer id at hand", "err", err)
 		resp.ErrorCode = kerr.CoordinatorLoadInProgress.Code
 	default:
 		resp.ProducerID, resp.ProducerEpoch = id, 0
@@ -118,6 +117,9 @@ func (p *producerIDs) close() {
 // refill fetches one block.
 func (p *producerIDs) refill() {
 	block, err := p.broker.allocateProducerIDs(p.broker.ctx)
+	if err != nil && p.broker.ctx.Err() == nil {
+		p.broker.cfg.Logger.Warn("no producer ids at hand", "err", err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.spare, p.failed = block, err

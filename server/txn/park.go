@@ -85,8 +85,7 @@ func (s *shard) allocate(id string, named bool, then func(producerID int64, e *k
 		return func() {
 			delete(s.busy, id)
 			switch {
-			case err != nil:
-				s.log.Warn("no producer id at hand", "err", err)
+			case err != nil: // who gives ids tells why there is none
 				then(-1, kerr.CoordinatorLoadInProgress)
 			case named:
 				then(ktag.NamedProducerID(fmt.Sprintf("%s\x00%d", id, producerID)), nil)
