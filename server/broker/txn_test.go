@@ -263,14 +263,14 @@ func TestWriteTxnMarkers(t *testing.T) {
 	require.Equal(t, []string{"NONE"}, n.mark("t", 7, 1, true, 0), "again")
 	require.Equal(t, []string{"INVALID_PRODUCER_EPOCH"}, n.mark("t", 7, 0, true, 0))
 	require.Equal(t, []string{"UNKNOWN_TOPIC_OR_PARTITION"}, n.mark("absent", 7, 1, true, 0))
-	require.Equal(t, []string{"NONE"}, n.mark(metadata.OffsetsTopic, 7, 1, true, 4))
+	require.Equal(t, []string{"NONE"}, n.mark(metadata.GroupTopic, 7, 1, true, 4))
 	require.Equal(t, []string{
 		"4 {ProducerID:7 ProducerEpoch:1 CoordinatorEpoch:3 Commit:true Version:2 Epoch:-1}",
 	}, told)
 	refusal = partition.ErrNotLeader
-	require.Equal(t, []string{"NOT_LEADER_FOR_PARTITION"}, n.mark(metadata.OffsetsTopic, 7, 1, true, 4))
+	require.Equal(t, []string{"NOT_LEADER_FOR_PARTITION"}, n.mark(metadata.GroupTopic, 7, 1, true, 4))
 	refusal = errors.New("odd")
-	require.Equal(t, []string{"UNKNOWN_SERVER_ERROR"}, n.mark(metadata.OffsetsTopic, 7, 1, true, 4))
+	require.Equal(t, []string{"UNKNOWN_SERVER_ERROR"}, n.mark(metadata.GroupTopic, 7, 1, true, 4))
 }
 
 // A reader of committed records waits over what is not decided, however much of that comes, and no longer.
@@ -352,13 +352,13 @@ func TestInternalTopicsAreToldOf(t *testing.T) {
 	defer n.stop()
 	n.create("t", 1)
 	require.Empty(t, n.led)
-	n.create(metadata.OffsetsTopic, 2)
+	n.create(metadata.GroupTopic, 2)
 	slices.Sort(n.led)
 	require.Equal(t, []string{"__consumer_offsets-0 led true epoch 0", "__consumer_offsets-1 led true epoch 0"}, n.led)
 	n.led = nil
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	dt := kmsg.NewDeleteTopicsRequestTopic()
-	dt.Topic = kmsg.StringPtr(metadata.OffsetsTopic)
+	dt.Topic = kmsg.StringPtr(metadata.GroupTopic)
 	req.Topics = append(req.Topics, dt)
 	resp, err := req.RequestWith(t.Context(), n.r)
 	require.NoError(t, err)

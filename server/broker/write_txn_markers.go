@@ -73,7 +73,7 @@ type markerWriter struct {
 
 // write appends one marker, or has it appended.
 func (w *markerWriter) write(ctx context.Context, m *partition.Marker, topic string, out *markerAnswer) {
-	if topic == metadata.OffsetsTopic && w.broker.cfg.GroupMarker != nil {
+	if topic == metadata.GroupTopic && w.broker.cfg.GroupMarker != nil {
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():

@@ -26,17 +26,17 @@ func brokerTransactionKeys() []ConfigKey {
 		Doc: "How often transactional ids that expired are removed.",
 	}, {
 		Name: "transaction.state.log.min.isr", Type: intType, Default: "2", check: atLeast(1), Acts: true,
-		Doc: "min.insync.replicas of " + TransactionTopic + ".",
+		Doc: "min.insync.replicas of " + TxnTopic + ".",
 	}, {
 		Name: "transaction.state.log.num.partitions", Type: intType, Default: "50", check: atLeast(1), Acts: true,
-		Doc: "The number of partitions of " + TransactionTopic + ".",
+		Doc: "The number of partitions of " + TxnTopic + ".",
 	}, {
 		Name: "transaction.state.log.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3",
 		check: atLeast(1), Acts: true,
-		Doc: "The number of replicas of " + TransactionTopic + ".",
+		Doc: "The number of replicas of " + TxnTopic + ".",
 	}, {
 		Name: "transaction.state.log.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1), Acts: true,
-		Doc: "segment.bytes of " + TransactionTopic + ".",
+		Doc: "segment.bytes of " + TxnTopic + ".",
 	}, {
 		Name: "transactional.id.expiration.ms", Type: intType, Default: "604800000", check: atLeast(1), Acts: true,
 		Doc: "How long a transactional id is kept without use.",
@@ -110,7 +110,7 @@ func brokerOffsetKeys() []ConfigKey {
 		Doc: "The longest text that may go with a committed offset.",
 	}, {
 		Name: "offsets.commit.timeout.ms", Type: intType, Default: "5000", check: atLeast(1), Acts: true,
-		Doc: "How long a commit waits for the replicas of " + OffsetsTopic + ".",
+		Doc: "How long a commit waits for the replicas of " + GroupTopic + ".",
 	}, {
 		Name: "offsets.retention.check.interval.ms", Type: longType, Default: "600000", check: atLeast(1), Acts: true,
 		Doc: "How often committed offsets that expired are looked for.",
@@ -119,12 +119,12 @@ func brokerOffsetKeys() []ConfigKey {
 		Doc: "How long committed offsets outlive their group.",
 	}, {
 		Name: "offsets.topic.num.partitions", Type: intType, Default: "50", check: atLeast(1), Acts: true,
-		Doc: "The number of partitions of " + OffsetsTopic + ".",
+		Doc: "The number of partitions of " + GroupTopic + ".",
 	}, {
 		Name: "offsets.topic.replication.factor", Type: kmsg.ConfigTypeShort, Default: "3", check: atLeast(1), Acts: true,
-		Doc: "The number of replicas of " + OffsetsTopic + ".",
+		Doc: "The number of replicas of " + GroupTopic + ".",
 	}, {
 		Name: "offsets.topic.segment.bytes", Type: intType, Default: "104857600", check: atLeast(1), Acts: true,
-		Doc: "segment.bytes of " + OffsetsTopic + ".",
+		Doc: "segment.bytes of " + GroupTopic + ".",
 	}}
 }

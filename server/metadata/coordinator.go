@@ -5,12 +5,6 @@ import (
 	"unicode/utf16"
 )
 
-// The topics in which coordinators keep what they know.
-const (
-	GroupTopic = OffsetsTopic
-	TxnTopic   = TransactionTopic
-)
-
 // leastSegmentBytes is the least that segment.bytes of a topic may be. What coordinators' topics are to have may be less.
 const leastSegmentBytes = 1 << 20
 

@@ -9,10 +9,11 @@ import (
 // MaxTopicName is the greatest length of a topic name.
 const MaxTopicName = 249
 
-// The topics that belong to the brokers.
+// The topics that belong to the brokers. GroupTopic and TxnTopic are those in which the coordinators of groups and of
+// transactions keep what they know.
 const (
-	OffsetsTopic      = "__consumer_offsets"
-	TransactionTopic  = "__transaction_state"
+	GroupTopic        = "__consumer_offsets"
+	TxnTopic          = "__transaction_state"
 	ShareGroupTopic   = "__share_group_state"
 	KeysTopic         = "__idempotency_keys"
 	reservedTopicName = "__cluster_metadata"
@@ -20,7 +21,7 @@ const (
 
 // IsInternal reports whether a topic of that name belongs to the brokers.
 func IsInternal(name string) bool {
-	return name == OffsetsTopic || name == TransactionTopic || name == ShareGroupTopic || name == KeysTopic
+	return name == GroupTopic || name == TxnTopic || name == ShareGroupTopic || name == KeysTopic
 }
 
 // Count says how many there are of something, as 1 broker or 2 brokers.
