@@ -53,7 +53,8 @@ func (l *Leader) Append(ctx context.Context, r *AppendRequest) (Appended, error)
 	}
 	now := l.store.now().UnixMilli()
 	limits := settings.limits
-	limits.Now, limits.Codecs, limits.Arena, limits.Unsequenced = now, l.store.codecs, r.Arena, r.Coordinator || uncounted(r.Batch)
+	limits.Now, limits.Codecs, limits.Arena = now, l.store.codecs, r.Arena
+	limits.Unsequenced = r.Coordinator || uncounted(r.Batch)
 	p, err := record.Prepare(r.Batch, limits)
 	if err != nil {
 		return Appended{}, err
@@ -192,7 +193,7 @@ func (l *Leader) checkProducer(b record.Batch, r *AppendRequest, role *epochRole
 	by := terms{strict: r.Strict, unsequenced: r.Coordinator}
 	if r.Guard != nil && b.IsTransactional() {
 		if r.Guard.leaderEpoch != role.LeaderEpoch {
-			return nil, ErrNotLeader // what has happened since it was given is not known
+			return nil, errStaleGuard // what has happened since it was given is not known
 		}
 		by.guarded = l.producers.admits(r.Guard, b)
 	}

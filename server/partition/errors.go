@@ -56,6 +56,8 @@ var (
 	// ErrSpecialTime says that a negative timestamp has no meaning in ListOffsets (35).
 	ErrSpecialTime = errors.New("unknown special timestamp")
 
+	// errStaleGuard says that a leave to append was given in another leader epoch than this one (6).
+	errStaleGuard      = errors.New("the leave to append was given in another leader epoch")
 	errOpenTransaction = fmt.Errorf("%w: it has one, and the batch is outside it", ErrTxnState)
 )
 
@@ -153,6 +155,7 @@ var codes = []struct {
 	{err: record.ErrShort, code: kerr.InvalidRecord},
 	{err: ErrNotLeader, code: kerr.NotLeaderForPartition, notWritten: true},
 	{err: ErrDiscarded, code: kerr.NotLeaderForPartition, notWritten: true},
+	{err: errStaleGuard, code: kerr.NotLeaderForPartition, notWritten: true},
 	{err: ErrLeadershipLost, code: kerr.RequestTimedOut},
 	{err: ErrNotReplica, code: kerr.NotLeaderForPartition},
 	{err: ErrStaleBroker, code: kerr.NotLeaderForPartition},
