@@ -22,6 +22,7 @@ const (
 	MinLease        = time.Second
 	MaxLease        = 30 * time.Minute
 	defaultLease    = 45 * time.Second
+	hereSession     = 3 * time.Second
 	maxState        = 64 << 10 // bytes that the coordinator keeps of a member
 	maxRevocation   = 5 * time.Minute
 	revocationSlack = 10 * time.Second
@@ -52,7 +53,8 @@ type Config struct {
 	PinStart bool `json:"pin,omitempty"`
 	// Lease is how long the member stays without a call; 45 s by default.
 	Lease time.Duration `json:"lease,omitempty"`
-	// Session is how long the group keeps the member when its node is not heard of; Lease by default.
+	// Session is how long the group keeps the member when its node is not heard of; Lease by default, and at most 3 s
+	// where no other node takes the member over.
 	Session   time.Duration    `json:"session,omitempty"`
 	Isolation client.Isolation `json:"isolation,omitempty"`
 	Rack      string           `json:"rack,omitempty"`
@@ -77,6 +79,9 @@ func (c *Config) check() error {
 	}
 	if c.Session == 0 {
 		c.Session = c.Lease
+		if c.Here {
+			c.Session = min(c.Session, hereSession)
+		}
 	}
 	switch {
 	case c.Group == "" || len(c.Group) > MaxGroupID || !utf8.ValidString(c.Group):

@@ -2,10 +2,13 @@ package consumer_test
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/client"
 	"millrace/consumer"
@@ -163,6 +166,34 @@ func TestLease(t *testing.T) {
 	_, err := a.Poll(t.Context(), consumer.PollRequest{})
 	require.ErrorIs(t, err, consumer.ErrUnknownMember)
 	require.Equal(t, 1, m.Count())
+}
+
+// severed is a way to the cluster that is gone once its node has died.
+type severed struct {
+	kmsg.Requestor
+	dead atomic.Bool
+}
+
+func (s *severed) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	if s.dead.Load() {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return s.Requestor.Request(ctx, r)
+}
+
+// A member that no other node takes over is gone with its node: the group does not wait for its client to come back.
+func TestNodeOfAMemberDies(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 2)
+	way := &severed{Requestor: e.node.Requestor()}
+	dying := e.members(func(o *consumer.Options) { o.Requests = way })
+	e.assignment(e.join(dying, consumer.Config{Topics: []string{"t"}, Here: true}), 2)
+	heir := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Here: true})
+	e.assignment(heir, 1)
+	way.dead.Store(true)
+	start := time.Now()
+	e.assignment(heir, 2)
+	require.Less(t, time.Since(start), 10*time.Second)
 }
 
 func TestSeekAndAssignByHand(t *testing.T) {
