@@ -219,8 +219,13 @@ func refuseTransaction(req *kmsg.ProduceRequest) error {
 			}
 		}
 	}
-	if req.TransactionID != nil && *req.TransactionID == "" {
+	switch {
+	case req.TransactionID == nil:
+		return nil
+	case *req.TransactionID == "":
 		return kerr.InvalidRequest
+	case req.Acks != acksAll: // a batch that is lost afterwards would be missing from a transaction that is committed
+		return kerr.InvalidRequiredAcks
 	}
 	return nil
 }

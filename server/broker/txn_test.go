@@ -204,6 +204,9 @@ func TestTransactionalRequestsThatMakeNoSense(t *testing.T) {
 	none := n.txnRequest(7, 0, 1, 0)
 	none.TransactionID = nil
 	require.Equal(t, []string{"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}, n.codes(none))
+	hasty := n.txnRequest(7, 0, 1, 0)
+	hasty.Acks = 1
+	require.Equal(t, []string{"INVALID_REQUIRED_ACKS"}, n.codes(hasty))
 	elsewhere := n.txnRequest(7, 0, 0, 2, 9)
 	require.Equal(t, []string{"NONE", "UNKNOWN_TOPIC_OR_PARTITION*"}, n.codes(elsewhere))
 	require.Len(t, c.asked, 2)
