@@ -65,7 +65,7 @@ func endVerdict(v *value, req *kmsg.EndTxnRequest, limit int16) (verdict, *kerr.
 	current, retry := false, false
 	switch {
 	case req.ProducerID == v.producerID:
-		current, retry = req.ProducerEpoch == v.epoch, req.ProducerEpoch == v.epoch-1
+		current, retry = req.ProducerEpoch == v.epoch, req.ProducerEpoch >= 0 && req.ProducerEpoch == v.epoch-1
 	case v.preparing() && req.ProducerID == v.nextID: // what the answer has given already
 		current = req.ProducerEpoch == 0
 	case req.ProducerID == v.previousID && v.epoch == 0:

@@ -78,6 +78,7 @@ func TestEndTxnAtTheLastEpoch(t *testing.T) {
 	require.Equal(t, "INVALID_TXN_STATE", end(&done, 7, limit, false))
 	require.Equal(t, "INVALID_PRODUCER_ID_MAPPING", end(&done, 7, limit-1, true))
 	require.Equal(t, "nothing", end(&done, 9, 0, false))
+	require.Equal(t, "PRODUCER_FENCED", end(&done, 9, -1, true), "there is no epoch before the first")
 	done.epoch, done.state = 1, completeAbort // one transaction later
 	require.Equal(t, "INVALID_PRODUCER_ID_MAPPING", end(&done, 7, limit, false))
 	require.Equal(t, "repeat", end(&done, 9, 0, false))
