@@ -73,7 +73,7 @@ func (s *Shard) AppendMarker(m *partition.Marker) error {
 // failed translates the error of an append. A log in which this shard may not append any more ends it.
 func (s *Shard) failed(err error) error {
 	s.runtime.cfg.Failed(s.leader.Name(), err)
-	if errors.Is(err, partition.ErrNotLeader) || errors.Is(err, partition.ErrDeleted) {
+	if isOver(err) {
 		s.resign(kerr.NotCoordinator)
 	}
 	err = refusal(err)
@@ -81,6 +81,11 @@ func (s *Shard) failed(err error) error {
 		s.log.Debug("append refused", "err", err)
 	}
 	return err
+}
+
+// isOver says that this node leads the partition no longer, or that there is none any more.
+func isOver(err error) bool {
+	return errors.Is(err, partition.ErrNotLeader) || errors.Is(err, partition.ErrDeleted)
 }
 
 // refusal is what a client of a coordinator is told of an error of the log.

@@ -691,6 +691,24 @@ func TestTooFewReplicas(t *testing.T) {
 	})
 }
 
+// A leadership that is lost while the log is read is no fault of the log.
+func TestLostWhileLoading(t *testing.T) {
+	var told []error
+	inBubble(t, func(c *coordinator.Config) {
+		c.Failed = func(_ partition.Name, err error) { told = append(told, err) }
+	}, func(t *testing.T, r *rig) {
+		require.NoError(t, put(t.Context(), r.Runtime, kv("a", "1")))
+		l := r.replica.Lead(alone(1))
+		follow := alone(2)
+		follow.Leader, follow.Replicas, follow.ISR = 2, []int32{1, 2}, []int32{2}
+		r.replica.Follow(follow)
+		r.Lead(0, l, 1)
+		synctest.Wait()
+		require.ErrorIs(t, put(t.Context(), r.Runtime, kv("a", "2")), kerr.NotCoordinator)
+		require.Empty(t, told)
+	})
+}
+
 // A log that is damaged is told to be, and read when it is whole again.
 func TestDamagedLog(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {

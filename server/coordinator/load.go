@@ -3,6 +3,8 @@ package coordinator
 import (
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"millrace/record"
 )
 
@@ -15,14 +17,17 @@ const (
 	lastRetry     = 15 * time.Second // between tries
 )
 
-// load reads the log into a new state; false when the shard ended before. A log that cannot be read is tried again:
-// the broker gives a damaged one up where there is another replica.
+// load reads the log into a new state; false when the shard ended before, which it does where the node leads no longer.
+// A log that cannot be read is tried again: the broker gives a damaged one up where there is another replica.
 func (s *Shard) load() bool {
 	for pause := firstRetry; s.ctx.Err() == nil; pause = min(2*pause, lastRetry) {
 		err := s.readAll()
 		if err == nil {
 			s.broken.Store(false)
 			return true
+		}
+		if isOver(err) {
+			s.resign(kerr.NotCoordinator)
 		}
 		if s.ctx.Err() != nil {
 			return false

@@ -6,7 +6,8 @@
 // is a record; what is not in the log (parked requests, session timers) is gone when the leadership moves.
 //
 // It promises what the runtime promises: nobody is told of what could still be lost, a commit that was
-// answered is seen by every later fetch, and a node that no longer leads writes nothing. Both group protocols
+// answered is seen by every later fetch, but for one of a node that was cut off and has not heard yet that
+// another one coordinates the group, and a node that no longer leads writes nothing. Both group protocols
 // are served, the classic one (join, sync, heartbeat) and Kafka's newer one of a single heartbeat (KIP-848);
 // a group is of one kind until it is empty and deleted. Groups that only keep offsets are of neither kind.
 //
