@@ -21,14 +21,15 @@ import (
 
 // crew is a cluster whose workers are under test.
 type crew struct {
-	t *testing.T
-	c *servertest.Cluster
+	t     *testing.T
+	c     *servertest.Cluster
+	nodes int
 }
 
 func newCrew(t *testing.T, nodes int) *crew {
 	return &crew{t, servertest.StartCluster(t, servertest.ClusterOptions{Nodes: nodes, Broker: map[string]string{
 		"offsets.topic.num.partitions": "5", "group.consumer.assignment.interval.ms": "0",
-	}})}
+	}}), nodes}
 }
 
 // do makes a request to a node.
@@ -51,7 +52,7 @@ func (g *crew) do(id int, method, path string, header http.Header, body string) 
 
 func (g *crew) topic(name string, partitions int) {
 	g.t.Helper()
-	body := fmt.Sprintf(`{"name":%q,"partitions":%d}`, name, partitions)
+	body := fmt.Sprintf(`{"name":%q,"partitions":%d,"replication_factor":%d}`, name, partitions, g.nodes)
 	status, _, text := g.do(1, "POST", "/v1/topics", nil, body)
 	require.Equal(g.t, http.StatusCreated, status, text)
 }
