@@ -215,9 +215,10 @@ func (j *copying) checkCopy(copies [lanes][]found) {
 		}
 	}
 	require.Equal(j.t, j.records, total, "records in the copy")
-	j.t.Logf("%d transactions in the copy; workers were told of %d committed, %d aborted, %d without a word; %d requests sent "+
-		"again, %d memberships, %d crashes of workers", len(txns), j.fatesOf(committed), j.fatesOf(aborted), j.fatesOf(unknownFate),
-		j.resent.Load(), j.lives.Load(), j.crashes.Load())
+	j.t.Logf("%d transactions in the copy; workers were told of %d committed, %d aborted, %d without a word", len(txns),
+		j.fatesOf(committed), j.fatesOf(aborted), j.fatesOf(unknownFate))
+	j.t.Logf("%d requests sent again, %d memberships, %d crashes of workers", j.resent.Load(), j.lives.Load(),
+		j.crashes.Load())
 }
 
 // checkOffsets holds the group's offsets to the ends of the input.

@@ -157,7 +157,8 @@ func (j *copying) progress() (sum int64) {
 func (j *copying) offsets() []int64 {
 	for id := 1; id <= nodes; id++ {
 		ctx, cancel := context.WithTimeout(context.Background(), attention)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, j.cluster.nodes[id].url()+"/v1/groups/"+copiers+"/offsets", nil)
+		url := j.cluster.nodes[id].url() + "/v1/groups/" + copiers + "/offsets"
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		require.NoError(j.t, err)
 		code, body, err := do(j.cluster.http, req)
 		cancel()
@@ -281,5 +282,6 @@ func (w *worker) read(ack int64) (page workPage, code int) {
 
 // leave leaves the group, if a node is there to hear it.
 func (w *worker) leave() {
-	_, _, _ = w.call(context.Background(), http.MethodDelete, "/v1/groups/"+copiers+"/members/"+w.member, "") // or by its session
+	path := "/v1/groups/" + copiers + "/members/" + w.member
+	_, _, _ = w.call(context.Background(), http.MethodDelete, path, "") // its session ends it otherwise
 }

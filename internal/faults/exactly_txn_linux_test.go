@@ -112,7 +112,7 @@ func (w *worker) copyOnce(txn string, records []jsonRecord) bool {
 		case p.Outcome == "failed" && !p.Retryable:
 			w.job.tell(txn, aborted)
 			return false
-		case p.Outcome != "failed" && w.way != keyed, time.Since(start) > patience:
+		case p.Outcome != "failed" && w.way != keyed, time.Since(start) > 2*patience:
 			w.job.tell(txn, unknownFate)
 			return false
 		case p.code == http.StatusConflict: // the first try is under way, or died
