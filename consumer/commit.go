@@ -16,6 +16,9 @@ const (
 	commitPause = 50 * time.Millisecond
 	// maxAhead is how far the deliveries of a node may be ahead of those of the next, which begin at its time.
 	maxAhead = int64(24 * time.Hour / time.Microsecond)
+	// leap is how far a node leaps beyond a number of another one: who gave it may have gone on from there, and a request
+	// that came late may name an old one.
+	leap = int64(time.Minute / time.Microsecond)
 )
 
 // Offset is the offset of a partition: that of the next record to read.
@@ -47,7 +50,7 @@ func (m *Member) seenLocked(seen int64) error {
 			return ErrBadSeen
 		}
 		// Another node gave that number, whose clock was ahead: what this one handed out is not known to have come.
-		m.delivery, seen = seen, -1
+		m.delivery, seen = seen+leap, -1
 	}
 	for _, p := range m.parts {
 		if seen < last && p.handed && p.delivery == last {

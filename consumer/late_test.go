@@ -1,0 +1,35 @@
+package consumer_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/consumer"
+)
+
+// A member that comes to a node whose clock is behind goes on with the numbers of the node before. A late request with
+// an old one of those has no delivery get a number that the client knows from there.
+func TestLateRequestTakesNoNumber(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	e.put("t", 0, numbers(0, 30)...)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true})
+	e.assignment(k, 1)
+	poll := func(seen int64) ([]string, int64) {
+		p, err := k.Poll(t.Context(), consumer.PollRequest{MaxRecords: 10, Seen: seen, SaysSeen: true})
+		require.NoError(t, err)
+		defer p.Free()
+		return valuesOf(p), p.Delivery
+	}
+	_, here := poll(0)
+	there := here + 1000 // the last of the other node, of which the client knows
+	got, _ := poll(there - 1)
+	require.Equal(t, numbers(0, 10), got, "to nobody")
+	got, next := poll(there)
+	require.Equal(t, numbers(0, 10), got)
+	require.Equal(t, int64(0), e.committed("g", "t", 0))
+	got, _ = poll(next)
+	require.Equal(t, numbers(10, 20), got)
+	require.Equal(t, int64(10), e.committed("g", "t", 0))
+}
