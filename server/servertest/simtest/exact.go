@@ -60,7 +60,7 @@ func (p *plan) makeExact(seed uint64) {
 		"log.cleaner.enable":                                          pick(r, "true", "true", "false"),
 		"log.cleaner.backoff.ms":                                      pick(r, "200", "1000"),
 		"log.cleaner.min.cleanable.ratio":                             pick(r, "0", "0.5"),
-		"log.cleaner.delete.retention.ms":                             pick(r, "0", "1000", "86400000"),
+		"log.cleaner.delete.retention.ms":                             "86400000",
 		"log.cleaner.dedupe.buffer.size":                              "1048576",
 		"offsets.topic.num.partitions":                                fmt.Sprint(internalPartitions),
 		"offsets.topic.segment.bytes":                                 pick(r, "4096", "1048576"),
@@ -74,6 +74,10 @@ func (p *plan) makeExact(seed uint64) {
 		"min.insync.replicas":                                         fmt.Sprint(e.minISR),
 	} {
 		p.broker[name] = value
+	}
+	// A replica that is behind for longer than tombstones last never hears of them.
+	if p.faults == 0 {
+		p.broker["log.cleaner.delete.retention.ms"] = "0"
 	}
 }
 

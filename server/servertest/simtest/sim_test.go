@@ -188,7 +188,17 @@ func TestSimulationAlone(t *testing.T) {
 
 // Seeds that once found something find nothing any more.
 func TestRegressions(t *testing.T) {
-	data, err := os.ReadFile("testdata/seeds.txt")
+	again(t, "testdata/seeds.txt", func(t *testing.T, seed uint64) { run(t, seed, *nodes) })
+}
+
+func TestExactRegressions(t *testing.T) {
+	again(t, "testdata/exact_seeds.txt", func(t *testing.T, seed uint64) { runExact(t, seed) })
+}
+
+// again runs the seeds of a file.
+func again(t *testing.T, name string, run func(t *testing.T, seed uint64)) {
+	t.Helper()
+	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
 		text, what, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -200,7 +210,7 @@ func TestRegressions(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			t.Log("it found:", what)
-			run(t, seed, *nodes)
+			run(t, seed)
 		})
 	}
 }

@@ -88,9 +88,12 @@ func (w *worker) read() {
 	w.disturb(sent)
 	r := w.do(w.ctx, sent)
 	w.got, w.lost = nil, r.err != nil
+	note := fmt.Sprintf("ack %d: %d %v", w.delivery, r.status, r.err)
 	switch {
 	case r.err != nil:
+		w.fail(sent.node, invoke, note)
 	case r.status == http.StatusConflict:
+		w.fail(sent.node, invoke, note)
 		w.forget() // the group went on without it
 	case r.status == http.StatusOK:
 		var page workPage
@@ -100,7 +103,18 @@ func (w *worker) read() {
 		}
 		w.delivery = page.Delivery
 		w.take(sent.node, invoke, &page)
+	default:
+		w.fail(sent.node, invoke, note+string(r.body))
 	}
+}
+
+// fail takes a read into the history that gave nothing.
+func (w *worker) fail(from *machine, invoke time.Duration, note string) {
+	w.s.h.Add(&history.Op{
+		Kind: history.Poll, Client: w.name, Session: w.id, Node: from.name, API: "native", Invoke: invoke,
+		Return: w.s.h.Now(), Outcome: history.Fail, Note: note,
+		Group: &history.Membership{Group: w.group, Member: w.id, Protocol: history.Worker},
+	})
 }
 
 // take takes the records of a page into the history, an operation a partition.
@@ -168,12 +182,12 @@ func (o *overseer) look(group string) {
 	if r.err != nil || r.status != http.StatusOK {
 		return
 	}
-	var answer struct{ Offsets []workOffset }
+	var answer struct{ Partitions []workOffset }
 	if err := json.Unmarshal(r.body, &answer); err != nil {
 		o.s.violate("API", "%s: offsets of %s: %v in %.200s", sent.node.name, group, err, r.body)
 		return
 	}
-	for _, at := range answer.Offsets {
+	for _, at := range answer.Partitions {
 		o.s.h.Add(&history.Op{
 			Kind: history.Committed, Client: o.name, Node: sent.node.name, API: "native", Invoke: invoke,
 			Return: o.s.h.Now(), Outcome: history.OK, Partition: history.Partition{Topic: at.Topic, Number: at.Partition},
