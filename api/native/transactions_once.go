@@ -53,16 +53,17 @@ func (t *transactions) once(w http.ResponseWriter, r *http.Request) error {
 	if err := work.read(); err != nil {
 		return err
 	}
+	// What the attempt before has done comes first: a refusal from here on says that nothing took effect.
+	if a := work.attempt; a != nil && a.again && len(a.note) > 0 {
+		if done, err := work.settleLast(w); done || err != nil {
+			return err
+		}
+	}
 	if work.parts, err = t.prepare(r.Context(), j); err != nil {
 		return err
 	}
 	if err := t.enroll(r.Context(), work.commits); err != nil {
 		return err
-	}
-	if a := work.attempt; a != nil && a.again && len(a.note) > 0 {
-		if done, err := work.settleLast(w); done || err != nil {
-			return err
-		}
 	}
 	return work.run(w, r)
 }
