@@ -75,12 +75,14 @@ HARNESS ?= ../shared/bench-harness
 load: build
 	go run ./internal/load -harness '$(HARNESS)' -binary bin/millrace $(LOADFLAGS)
 
-# Three built processes under load: each kind of fault for a minute. A bit of all is part of `make test`. As root on
-# Linux nodes are also cut off and out of disk. FAULTFLAGS=-faults.only=cut,disk does some kinds, -faults.seed=N the same
-# again.
+# Three built processes under load: each kind of fault for a minute, a million records copied exactly once meanwhile, and
+# members of a group that come and go. A bit of all is part of `make test`. As root on Linux nodes are also cut off and out
+# of disk. FAULTFLAGS=-faults.only=cut,disk does some kinds, -faults.seed=N the same again.
 FAULTTIME ?= 60s
+FAULTRECORDS ?= 1000000
 faults:
-	go test -count 1 -timeout 30m -v ./internal/faults -faults.time $(FAULTTIME) $(FAULTFLAGS)
+	go test -count 1 -timeout 30m -v ./internal/faults -faults.time $(FAULTTIME) -faults.records $(FAULTRECORDS) \
+	  $(FAULTFLAGS)
 
 clean:
 	rm -rf bin

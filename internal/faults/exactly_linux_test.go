@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var copied = flag.Int("faults.records", 20_000, "how many records to copy exactly once")
+var copied = flag.Int("faults.records", 40_000, "how many records to copy exactly once")
 
 // What is copied, by whom, to where.
 const (
