@@ -10,8 +10,8 @@ import (
 	"millrace/client"
 )
 
-// A transaction that was committed by a node that died is told to be so, also when the member whose offsets it has is no
-// more by then: what the request would meet now says nothing of what it has done.
+// A retry by key of a transaction that was committed by a node that died is told so, also when the member whose offsets
+// it has is no more by then: what the request would meet now says nothing of what it has done.
 func TestIdempotencyKeyOfATransactionWhoseMemberHasLeft(t *testing.T) {
 	e := onNode(t)
 	const body = `{"records":[{"topic":"t3","partition":0,"value":1}],` +

@@ -5,11 +5,11 @@
 // every node's files; server/servertest/history holds the one to the other. Nothing that was acknowledged may be gone,
 // moved or doubled, whatever was done to one node at a time, or to two.
 //
-// Two more runs are of groups: workers that copy a topic in transactions, of which the copy must have each record once and
-// no reader may see a part; and members that come and go, whose partitions others must read at once.
+// Two more runs are of groups: workers that copy a topic in transactions, of which the copy must have each record once
+// and no reader may see a part; and members that come and go, whose partitions others must read at once.
 //
-// As root on Linux the first test starts itself again in namespaces of its own: a network of a bridge and three hosts, to
-// cut, and small disks in memory, to fill. They end with it. Elsewhere it leaves out what needs them and says so.
+// As root on Linux the first test starts itself again in namespaces of its own: a network of a bridge and three hosts,
+// to cut, and small disks in memory, to fill. They end with it. Elsewhere it leaves out what needs them and says so.
 //
 // `go test ./internal/faults` does a bit of everything on one cluster; with -faults.time each kind of fault gets that
 // time and a cluster of its own, which is what `make faults` runs, with a million records to copy.
