@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,17 +49,25 @@ func blocks(t *testing.T, name string) (out []block) {
 // mark begins the output of a block in that of all.
 const mark = "--- block "
 
-// The walk of docs/acks.md, pasted into bash from its first block to its last, prints what the document says.
-func TestAcksWalk(t *testing.T) {
+// The walks of the documents, pasted into bash from the first block to the last, print what the documents say.
+func TestWalks(t *testing.T) {
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("the walk is written with %s: install it", tool)
+			t.Fatalf("the walks are written with %s: install it", tool)
 		}
 	}
-	walk := blocks(t, "../../docs/acks.md")
-	require.Greater(t, len(walk), 8)
+	for _, name := range []string{"acks", "groups", "transactions", "compaction"} {
+		t.Run(name, func(t *testing.T) { walk(t, "docs/"+name+".md") })
+	}
+}
+
+// walk pastes a document's blocks into one bash, on three ports of its own.
+func walk(t *testing.T, name string) {
+	t.Helper()
+	walk := blocks(t, "../../"+name)
+	require.Greater(t, len(walk), 5)
 	first := freePorts(t, 3)
-	ports := []string{"$((8081 + ", fmt.Sprintf("$((%d + ", first-1)}
+	ports := []string{"$((8081 + ", fmt.Sprintf("$((%d + ", first-1), "--port 8082", fmt.Sprint("--port ", first)}
 	for i := range 3 {
 		ports = append(ports, fmt.Sprint("127.0.0.1:", 8082+i), fmt.Sprint("127.0.0.1:", first+i))
 	}
@@ -73,6 +82,8 @@ func TestAcksWalk(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "bash")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(script.String())
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, fmt.Sprint("MILLRACE_URL=http://127.0.0.1:", first)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what runs behind it
 	start := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("%d blocks in %v", len(walk), time.Since(start).Round(time.Millisecond))
@@ -82,14 +93,22 @@ func TestAcksWalk(t *testing.T) {
 	parts := strings.Split(string(out), mark)[1:]
 	for i, b := range walk {
 		if i >= len(parts) {
-			t.Fatalf("docs/acks.md:%d: the walk ended before this block", b.line)
+			t.Fatalf("%s:%d: the walk ended before this block", name, b.line)
 		}
 		at, got, _ := strings.Cut(parts[i], "\n")
-		t.Logf("docs/acks.md:%d: after %s s", b.line, at)
+		t.Logf("%s:%d: after %s s", name, b.line, at)
+		got = strings.NewReplacer(back(ports)...).Replace(got)
 		if !matches(b.want, got) {
-			t.Errorf("docs/acks.md:%d:\n%s\nwant:\n%s\ngot:\n%s", b.line, b.code, b.want, got)
+			t.Errorf("%s:%d:\n%s\nwant:\n%s\ngot:\n%s", name, b.line, b.code, b.want, got)
 		}
 	}
+}
+
+// back gives the pairs of a replacer that undoes what those of another do.
+func back(pairs []string) []string {
+	undo := slices.Clone(pairs)
+	slices.Reverse(undo)
+	return undo
 }
 
 // killAll ends the nodes that the walk left, and shows their logs if it failed.
