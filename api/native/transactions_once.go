@@ -15,6 +15,9 @@ import (
 	"millrace/client"
 )
 
+// enrollTries is how often a transaction in one request is done again because a group gave its member another epoch.
+const enrollTries = 3
+
 // onceName names the transaction of one request.
 type onceName struct {
 	ID    string `json:"id"`
@@ -28,8 +31,9 @@ type onceWork struct {
 	*transactions
 	job     *produceJob
 	parts   []*txnPart
-	commits []client.GroupCommit
-	attempt *attempt // of a key; nil without one
+	given   []client.GroupCommit // by the request
+	commits []client.GroupCommit // with the epochs of all members
+	attempt *attempt             // of a key; nil without one
 }
 
 // once writes records of any topics, and offsets of groups, all or nothing.
@@ -62,7 +66,7 @@ func (t *transactions) once(w http.ResponseWriter, r *http.Request) error {
 	if work.parts, err = t.prepare(r.Context(), j); err != nil {
 		return err
 	}
-	if err := t.enroll(r.Context(), work.commits); err != nil {
+	if err := work.enrollAll(r.Context()); err != nil {
 		return err
 	}
 	return work.run(w, r)
@@ -104,7 +108,7 @@ func (o *onceWork) read() error {
 	if err := c.End(); err != nil {
 		return api.FromError(err)
 	}
-	if len(j.intake.records) == 0 && len(o.commits) == 0 {
+	if len(j.intake.records) == 0 && len(o.given) == 0 {
 		return api.Refuse(api.MalformedBody, "the transaction is empty: give records, offsets or both")
 	}
 	return nil
@@ -122,7 +126,7 @@ func (o *onceWork) take(k int, value []byte) (err error) {
 	if err := api.Decode(value, &offsets); err != nil {
 		return prefixed(err, "offsets: ")
 	}
-	o.commits, err = commitsOf(offsets)
+	o.given, err = commitsOf(offsets)
 	return err
 }
 
@@ -168,10 +172,40 @@ func (o *onceWork) run(w http.ResponseWriter, r *http.Request) error {
 		} else {
 			o.pool.drop() // it ends by its time; nobody commits it
 		}
-		if try > 0 || !isFenced(err) && !errors.Is(err, kerr.InvalidProducerIDMapping) {
+		switch {
+		case o.outpaced(err) && try < enrollTries:
+			if err := o.enrollAll(ctx); err != nil {
+				return nothingDone(err)
+			}
+		case o.outpaced(err):
+			return mayComeAgain(nothingDone(err))
+		case try > 0 || !isFenced(err) && !errors.Is(err, kerr.InvalidProducerIDMapping):
 			return nothingDone(err)
 		}
 	}
+}
+
+// enrollAll finds the epochs of members as they are now.
+func (o *onceWork) enrollAll(ctx context.Context) error {
+	o.commits = slices.Clone(o.given)
+	return o.enroll(ctx, o.commits)
+}
+
+// outpaced says that a group has given a member another epoch since its epoch was looked up.
+func (o *onceWork) outpaced(err error) bool {
+	return errors.Is(err, kerr.IllegalGeneration) && slices.ContainsFunc(o.given, func(c client.GroupCommit) bool {
+		return c.Member != "" && c.Epoch < 0
+	})
+}
+
+// mayComeAgain tells an error of a transaction that came while a group was moving partitions.
+func mayComeAgain(err error) error {
+	e := *api.FromError(err)
+	fault := *e.Fault
+	fault.Retryable = true
+	fault.Advice = "The group is moving partitions. Nothing took effect: send the request again a little later."
+	e.Fault = &fault
+	return &e
 }
 
 // write writes all of it at once: the records, the offsets, and for whoever finds this attempt dead its name.
