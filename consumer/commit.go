@@ -176,6 +176,8 @@ func (m *Member) Commit(ctx context.Context, offsets []Offset) ([]error, error) 
 			out[i] = parts.of[p.TopicPartition]
 		case offsets[i].Offset >= p.position:
 			p.handed = false
+		case p.handed && offsets[i].Offset > p.start: // so much has come, whatever is said of the delivery
+			p.start = offsets[i].Offset
 		}
 	}
 	if len(m.revoking) > 0 {

@@ -33,3 +33,27 @@ func TestLateRequestTakesNoNumber(t *testing.T) {
 	require.Equal(t, numbers(10, 20), got)
 	require.Equal(t, int64(10), e.committed("g", "t", 0))
 }
+
+// What a client has committed of a delivery has come to it: it is not handed out again when a late request says that the
+// delivery was lost.
+func TestCommittedRecordsDoNotComeAgain(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	e.put("t", 0, numbers(0, 30)...)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest})
+	e.assignment(k, 1)
+	poll := func() []string {
+		p, err := k.Poll(t.Context(), consumer.PollRequest{MaxRecords: 10, Seen: 0, SaysSeen: true})
+		require.NoError(t, err)
+		defer p.Free()
+		return valuesOf(p)
+	}
+	require.Equal(t, numbers(0, 10), poll())
+	at := consumer.Offset{Offset: 7}
+	at.Topic = "t"
+	errs, err := k.Commit(t.Context(), []consumer.Offset{at})
+	require.NoError(t, err)
+	require.Equal(t, []error{nil}, errs)
+	require.Equal(t, numbers(7, 17), poll())
+	require.Equal(t, numbers(7, 17), poll(), "of this one nothing is committed")
+}
