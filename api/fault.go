@@ -119,14 +119,16 @@ var (
 	}
 	KeyInUse = &Fault{
 		Name: "IDEMPOTENCY_KEY_IN_USE", Status: 409, Code: 409, Title: "The first request with this key is under way",
-		Retryable: true, Outcome: Failed, Advice: "Send the request again after the time in Retry-After: it gets the first one's answer.",
+		Retryable: true, Outcome: Failed,
+		Advice: "Send the request again after the time in Retry-After: it gets the first one's answer.",
 	}
 	KeyReused = &Fault{
 		Name: "IDEMPOTENCY_KEY_REUSED", Status: 422, Code: 422, Title: "The key was used for another request",
 		Outcome: Failed, Advice: "Use a new key for a new request, and send the same bytes when you repeat one.",
 	}
 	KeyOutcomeUnknown = &Fault{
-		Name: "IDEMPOTENCY_OUTCOME_UNKNOWN", Status: 409, Code: 409, Title: "What the first request with this key has done is not known",
+		Name: "IDEMPOTENCY_OUTCOME_UNKNOWN", Status: 409, Code: 409,
+		Title:   "What the first request with this key has done is not known",
 		Outcome: Unknown, Advice: "Check whether it took effect; to do it again, use a new key.",
 	}
 	MembershipUnavailable = &Fault{

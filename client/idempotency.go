@@ -25,8 +25,6 @@ const (
 	// what the next look at them takes: while the key is known, so is its entry.
 	keysRetention = 26 * time.Hour
 	keysSegment   = 6 * time.Hour
-	// KeyLife is how long an attempt may take. One that has been under way for longer has died with its node.
-	KeyLife = 90 * time.Second
 	// keyTimeout bounds one write of an entry.
 	keyTimeout = 15 * time.Second
 	// keyRounds bounds how often an entry is looked at anew because another attempt wrote one.
@@ -68,11 +66,12 @@ var (
 // sent again does nothing twice. It is safe for concurrent use.
 //
 // A key has a named producer, whose sequences count the entries of the key: who writes the next one has the key, and
-// whoever comes at the same time is told that it is a duplicate. So no lock is held, and a node that dies leaves an entry
-// that says so.
+// whoever comes at the same time is told that it is a duplicate. So no lock is held, and a node that dies leaves an
+// entry that says so.
 type Keys struct{ client *Client }
 
-// NewKeys makes Keys. It does no I/O: the topic is made when it is first needed. Only a cluster of our own can keep keys.
+// NewKeys makes Keys. It does no I/O: the topic is made when it is first needed. Only a cluster of our own can keep
+// keys.
 func (c *Client) NewKeys() *Keys { return &Keys{c} }
 
 // Claim is the right of one attempt to serve the request of a key.
@@ -83,14 +82,17 @@ type Claim struct {
 	seq   int32 // of the entry that is the attempt's own
 }
 
-// Claim asks to serve the request of a key. It gives
+// Claim asks to serve the request of a key. An attempt that began longer ago than life is given up, and taken over:
+// it can note and keep nothing any more. It gives
 //
 //   - a Claim alone: nobody did yet;
 //   - a Claim and the entry of the attempt before, which ended without an answer: the caller knows whether its request
 //     may be done again, and else calls Leave with KeyUnknown;
 //   - an entry alone: what was answered;
 //   - ErrKeyRunning, ErrKeyReused or ErrKeyLost, or another error: nothing was done.
-func (k *Keys) Claim(ctx context.Context, key string, fingerprint []byte) (*Claim, *KeyEntry, error) {
+func (k *Keys) Claim(ctx context.Context, key string, fingerprint []byte, life time.Duration) (
+	*Claim, *KeyEntry, error,
+) {
 	now := k.client.now().UnixMilli()
 	c := &Claim{keys: k, key: key, entry: KeyEntry{
 		State: KeyRunning, Fingerprint: fingerprint, Attempt: uuid.NewString(), Since: now,
@@ -115,7 +117,7 @@ func (k *Keys) Claim(ctx context.Context, key string, fingerprint []byte) (*Clai
 			return nil, nil, ErrKeyReused
 		case entry.State == KeyDone:
 			return nil, entry, nil
-		case entry.State == KeyRunning && now-entry.Since < KeyLife.Milliseconds():
+		case entry.State == KeyRunning && now-entry.Since < life.Milliseconds():
 			return nil, nil, ErrKeyRunning
 		}
 		c.seq, c.entry.Note, before = last+1, entry.Note, entry

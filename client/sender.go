@@ -32,8 +32,8 @@ type NamedProducer struct {
 	Epoch int16
 	Seq   int32
 	Once  bool // this is the only request of the producer's life, so that no other can be missing
-	// Txn is the producer of a transaction in place of one that Name and Epoch lead to. Name, its transactional id, goes
-	// on to place records.
+	// Txn is the producer of a transaction in place of one that Name and Epoch lead to. Name, its transactional id,
+	// goes on to place records.
 	Txn *TxnProducer
 }
 
@@ -51,8 +51,8 @@ type SendOptions struct {
 	Timeout  time.Duration  // how long the leader waits for AcksAll
 	Producer *NamedProducer // nil for none
 	Expected *int64         // append only at this log end offset; needs all records in one partition
-	// Txn has the records belong to a transaction. It goes with a Producer of its own, whose requests can be repeated, or
-	// with none.
+	// Txn has the records belong to a transaction. It goes with a Producer of its own, whose requests can be
+	// repeated, or with none.
 	Txn *TxnProducer
 	// CheckAll holds what would go in several batches against the topic's limits first, so that one bad record
 	// leaves none stored. What goes in one batch needs no check: its leader takes all of it or nothing.
@@ -398,8 +398,8 @@ func (s *Sender) build(p *piece) record.Batch {
 	return s.builder.Build()
 }
 
-// txnSequence is the sequence of a piece that belongs to a transaction. Where sequences count records there is one Sender
-// to a topic in a transaction, so it is the number of records before it.
+// txnSequence is the sequence of a piece that belongs to a transaction. Where sequences count records there is one
+// Sender to a topic in a transaction, so it is the number of records before it.
 func (s *Sender) txnSequence(p *piece) int32 {
 	switch {
 	case s.opts.Producer != nil:

@@ -101,8 +101,8 @@ const (
 )
 
 // EndTxn ends the transaction of a producer, and gives the producer of the next one. It may be called again with the
-// same producer when no answer came: then it answers as the first call did, or INVALID_TXN_STATE if the transaction ended
-// the other way. PRODUCER_FENCED says that another producer has taken the id over.
+// same producer when no answer came: then it answers as the first call did, or INVALID_TXN_STATE if the transaction
+// ended the other way. PRODUCER_FENCED says that another producer has taken the id over.
 func (c *Client) EndTxn(ctx context.Context, p TxnProducer, d Decision) (TxnProducer, error) {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = p.ID, p.ProducerID, p.Epoch, bool(d)
@@ -179,7 +179,8 @@ type TxnFilter struct {
 	Pattern   string        // a regular expression of ids
 }
 
-// Txns lists transactional ids by name. It fails where a coordinator does not tell: a list that lacks some says nothing.
+// Txns lists transactional ids by name. It fails where a coordinator does not tell: a list that lacks some says
+// nothing.
 func (c *Client) Txns(ctx context.Context, f TxnFilter) ([]TxnListing, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters, req.DurationFilterMillis = f.States, -1

@@ -113,7 +113,8 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 // work makes a member of a group, which then leaves or commits. The group has no other: it would have the partition.
 func work(t *testing.T, g *rig, q *request) {
 	q.path["group"] = "workers-" + strconv.Itoa(rand.Int())
-	g.call(t, "GET", "/v1/groups/"+q.path["group"]+"/records?topics=orders&member=worker-1&auto_offset_reset=earliest", nil, nil)
+	g.call(t, "GET", "/v1/groups/"+q.path["group"]+
+		"/records?topics=orders&member=worker-1&auto_offset_reset=earliest", nil, nil)
 }
 
 // ask asks for what will not change, and makes the request ask again with the tag of the answer.

@@ -232,7 +232,8 @@ func (g *rig) faults(t *testing.T, op *operation) []fault {
 
 // autoCreates are the operations that create an unknown topic.
 var autoCreates = map[string]bool{
-	"produceRecords": true, "produceRecordsInTransaction": true, "produceKafkaRecords": true, "produceKafkaRecordsBatch": true, "produceV2Records": true,
+	"produceRecords": true, "produceRecordsInTransaction": true, "produceKafkaRecords": true,
+	"produceKafkaRecordsBatch": true, "produceV2Records": true,
 	"produceV2PartitionRecords": true,
 }
 

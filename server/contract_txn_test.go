@@ -11,8 +11,8 @@ import (
 	"millrace/api"
 )
 
-// restoreTransactions begins a transaction of an id of its own, in epoch 0, with an offset in it: one with records would
-// hold readers of committed records up.
+// restoreTransactions begins a transaction of an id of its own, in epoch 0, with an offset in it: one with records
+// would hold readers of committed records up.
 func (g *rig) restoreTransactions(t *testing.T) {
 	t.Helper()
 	g.txns++
@@ -61,8 +61,8 @@ func (g *rig) testKeys(t *testing.T) {
 	}
 }
 
-// Requests of transactions are refused as the contract says when there is no such id, when the epoch is over, and when the
-// transaction is in no state for them.
+// Requests of transactions are refused as the contract says when there is no such id, when the epoch is over, and
+// when the transaction is in no state for them.
 func (g *rig) testTransactions(t *testing.T) {
 	ops := []string{
 		"getTransaction", "commitTransaction", "abortTransaction", "commitTransactionOffsets", "produceRecordsInTransaction",

@@ -1204,10 +1204,10 @@ type CreateTopicParams struct {
 
 	// IdempotencyKey A name of the client's own for this one request, 1 to 255 bytes. The first request with a key is done and its answer
 	// kept; the same request again gets that answer, with `Idempotent-Replayed: true`. Another method, path, query or body
-	// under the key is 422. While the first one is still under way it is 409 with `Retry-After`. An answer that says to try
-	// again later is not kept. Of a request whose node died in the middle, what can be found out is, or it is done again;
-	// else it is 409 with outcome `unknown`. Keys are kept for 24 h, at least the last 1.6 million of them; of an answer
-	// 64 KiB.
+	// under the key is 422. While the first one is under way it is 409 with `Retry-After`, and for 5 s to 90 s after its
+	// node died. Then what it has done is found out, or it is done again where that does no harm; else it is 409 with
+	// outcome `unknown`. An answer that says to try again later is not kept. Keys are kept for 24 h, at least the last 1.6
+	// million of them; of an answer 64 KiB.
 	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
 }
 

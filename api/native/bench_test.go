@@ -85,3 +85,45 @@ func benchmarkServer(b *testing.B) http.Handler {
 	b.Cleanup(s.Close)
 	return api.NewRouter(edge, s.Mount)
 }
+
+// BenchmarkIdempotencyKey measures what a key adds to a produce: two more writes to the log.
+func BenchmarkIdempotencyKey(b *testing.B) {
+	for _, keyed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("key=%v", keyed), func(b *testing.B) {
+			node := servertest.Start(b, servertest.Options{})
+			n := 0
+			for b.Loop() {
+				n++
+				r, err := http.NewRequest(http.MethodPost, node.URL()+path, strings.NewReader(`{"n":1}`))
+				require.NoError(b, err)
+				if keyed {
+					r.Header.Set("Idempotency-Key", fmt.Sprint("k", n))
+				}
+				resp, err := node.Client.Do(r)
+				require.NoError(b, err)
+				_, err = io.Copy(io.Discard, resp.Body)
+				require.NoError(b, err)
+				require.NoError(b, resp.Body.Close())
+				require.Equal(b, http.StatusOK, resp.StatusCode)
+			}
+		})
+	}
+}
+
+// BenchmarkTransaction measures a transaction of one request: 100 records and the offsets of a group.
+func BenchmarkTransaction(b *testing.B) {
+	node := servertest.Start(b, servertest.Options{})
+	records := strings.Repeat(`{"topic":"t","value":{"n":1}},`, 99) + `{"topic":"t","value":{"n":1}}`
+	body := `{"records":[` + records + `],"offsets":[{"group":"g","topic":"t","partition":0,"offset":7}]}`
+	resp, err := node.Client.Post(node.URL()+path, "application/json", strings.NewReader("1"))
+	require.NoError(b, err)
+	require.NoError(b, resp.Body.Close())
+	for b.Loop() {
+		resp, err := node.Client.Post(node.URL()+"/v1/transactions", "application/json", strings.NewReader(body))
+		require.NoError(b, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(b, err)
+		require.NoError(b, resp.Body.Close())
+		require.Equal(b, http.StatusOK, resp.StatusCode)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -24,6 +25,18 @@ const maxKeptBody = 64 << 10
 // keyHeader is how a client names a request.
 const keyHeader = "Idempotency-Key"
 
+// life is how long an attempt is waited for before it is taken for dead. Where a second one does no harm that is not
+// long.
+func (r redo) life() time.Duration {
+	switch r {
+	case again:
+		return 5 * time.Second
+	case onlyIfUndone: // it would abort the first
+		return onceTimeout + 10*time.Second
+	}
+	return 90 * time.Second
+}
+
 // redo says whether a request may be done again when an attempt at it has died.
 type redo int
 
@@ -33,8 +46,8 @@ const (
 	onlyIfUndone             // the handler finds out what became of it
 )
 
-// idempotency serves requests that come with an Idempotency-Key: the first one is done, and its answer kept; the same one again
-// gets that answer. It is safe for concurrent use.
+// idempotency serves requests that come with an Idempotency-Key: the first one is done, and its answer kept; the same
+// one again gets that answer. It is safe for concurrent use.
 type idempotency struct {
 	edge  *api.Edge
 	store *client.Keys // nil: the cluster cannot keep any
@@ -99,7 +112,7 @@ func (k *idempotency) serve(w http.ResponseWriter, r *http.Request, kind redo, n
 	if err != nil {
 		return err
 	}
-	claim, entry, err := k.store.Claim(r.Context(), key[0], fingerprint(r, body.Bytes))
+	claim, entry, err := k.store.Claim(r.Context(), key[0], fingerprint(r, body.Bytes), kind.life())
 	switch {
 	case err != nil:
 		return keyFault(err)
@@ -114,12 +127,20 @@ func (k *idempotency) serve(w http.ResponseWriter, r *http.Request, kind redo, n
 			return errUnknownAttempt()
 		}
 	}
-	k.run(w, r, &body, a, next)
+	k.run(w, r, &body, &try{a, kind, next})
 	return nil
 }
 
+// try is an attempt at a request by its handler.
+type try struct {
+	*attempt
+	kind redo
+	next http.HandlerFunc
+}
+
 // run has the handler answer, keeps the answer and sends it.
-func (k *idempotency) run(w http.ResponseWriter, r *http.Request, body *api.Body, a *attempt, next http.HandlerFunc) {
+func (k *idempotency) run(w http.ResponseWriter, r *http.Request, body *api.Body, t *try) {
+	a := t.attempt
 	inner := r.WithContext(context.WithValue(r.Context(), attemptKey{}, a))
 	inner.Header = r.Header.Clone()
 	inner.Header.Del("Content-Encoding")
@@ -128,7 +149,10 @@ func (k *idempotency) run(w http.ResponseWriter, r *http.Request, body *api.Body
 		inner.Body = http.NoBody
 	}
 	kept := &keptAnswer{header: http.Header{}}
-	next(kept, inner)
+	t.next(kept, inner)
+	if a.again && t.kind == again {
+		kept.doubt()
+	}
 	// A client that has gone has a key to come back with.
 	ctx := context.WithoutCancel(r.Context())
 	var err error
@@ -138,7 +162,7 @@ func (k *idempotency) run(w http.ResponseWriter, r *http.Request, body *api.Body
 	default:
 		err = a.claim.Leave(ctx, state)
 	}
-	if err != nil { // the key says that an attempt is under way, until its time is over
+	if err != nil && !errors.Is(err, client.ErrKeyRunning) { // the key has an attempt under way, until its time is over
 		k.edge.LogFault(ctx, err)
 	}
 	kept.send(w)
@@ -187,8 +211,8 @@ func keyFault(err error) error {
 
 // errUnknownAttempt says that nobody knows what the first request has done.
 func errUnknownAttempt() *api.Error {
-	return api.Refuse(api.KeyOutcomeUnknown, "the first request with this key ended without an answer, and it is not one that "+
-		"can be done again")
+	return api.Refuse(api.KeyOutcomeUnknown,
+		"the first request with this key ended without an answer, and it is not one that can be done again")
 }
 
 // replay sends the answer that was kept.
@@ -246,6 +270,16 @@ func (a *keptAnswer) state() client.KeyState {
 		return client.KeyFree
 	}
 	return client.KeyDone
+}
+
+// doubt has a refusal say no more than that this attempt has failed: the one before may have done what it was to do.
+func (a *keptAnswer) doubt() {
+	if a.status < 300 {
+		return
+	}
+	told := bytes.Replace(a.body.Bytes(), []byte(`"outcome":"failed"`), []byte(`"outcome":"unknown"`), 1)
+	a.header.Del("Content-Length")
+	a.body = *bytes.NewBuffer(bytes.Clone(told))
 }
 
 // entry is what is kept of the answer.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,13 +61,14 @@ func TestIdempotencyKeyReplaysAnswers(t *testing.T) {
 		})
 	}
 	require.Equal(t, []string{"once"}, e.values("t", 0))
-	require.Equal(t, []string{"1"}, e.settled("t3", 1, 1))
+	require.Equal(t, []string{"1"}, e.settled("t3", 1))
 	e.problem(e.post(path, "text/plain", "x", "Idempotency-Key", ""), 400, "INVALID_PARAMETER")
 	e.problem(e.post(path, "text/plain", "x", "Idempotency-Key", strings.Repeat("k", 256)), 400, "INVALID_PARAMETER")
 	e.problem(e.post(path, "text/plain", "x", "Idempotency-Key", "a", "Idempotency-Key", "b"), 400, "INVALID_PARAMETER")
 	// What the cluster keeps is its own.
 	e.problem(e.post("/v1/topics/__idempotency_keys/records?key=k", "text/plain", "x"), 400, "INVALID_TOPIC_EXCEPTION")
-	e.problem(e.post("/v1/transactions", "application/json", `{"records":[{"topic":"__idempotency_keys","key":1,"value":1}]}`),
+	const own = `{"records":[{"topic":"__idempotency_keys","key":1,"value":1}]}`
+	e.problem(e.post("/v1/transactions", "application/json", own),
 		400, "INVALID_TOPIC_EXCEPTION")
 }
 
@@ -106,13 +108,14 @@ func TestIdempotencyKeyConcurrently(t *testing.T) {
 		first := e.keyed(key, "/v1/transactions", "", fmt.Sprintf(`{"records":[{"topic":"t","value":%d}]}`, round))
 		require.Equal(t, "true", first.header.Get("Idempotent-Replayed"))
 	}
-	require.Equal(t, []string{"0", "1", "2", "3", "4"}, e.settled("t", 0, 5))
+	require.Equal(t, []string{"0", "1", "2", "3", "4"}, e.settled("t", 0))
 }
 
 // An answer that says to try again is not kept: nothing was done.
 func TestIdempotencyKeyIsFreeAfterARefusalForNow(t *testing.T) {
 	e := onNode(t)
-	e.call(http.MethodPost, "/v1/topics", `{"name":"strict","configs":{"min.insync.replicas":"2"}}`, http.StatusCreated, nil)
+	e.call(http.MethodPost, "/v1/topics", `{"name":"strict","configs":{"min.insync.replicas":"2"}}`,
+		http.StatusCreated, nil)
 	const strict = "/v1/topics/strict/records"
 	for range 2 {
 		e.problem(e.keyed("k", strict, "text/plain", "x"), 503, "NOT_ENOUGH_REPLICAS")
@@ -154,13 +157,13 @@ func TestIdempotencyKeySurvivesRestarts(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, on(2).settled("t", 0, 6), 6)
+	require.Len(t, on(2).settled("t", 0), 6)
 }
 
 // attemptAt leaves a key as a node does that dies in the middle of a request.
 func attemptAt(t *testing.T, e *writes, key string, fingerprint []byte, note any) {
 	t.Helper()
-	claim, before, err := e.client.NewKeys().Claim(t.Context(), key, fingerprint)
+	claim, before, err := e.client.NewKeys().Claim(t.Context(), key, fingerprint, time.Minute)
 	require.NoError(t, err)
 	require.Nil(t, before)
 	if note != nil {
@@ -198,6 +201,17 @@ func TestIdempotencyKeyAfterACrash(t *testing.T) {
 	require.Equal(t, http.StatusOK, first.status, first.body)
 	replayed(t, first, e.keyed("produce", path, "text/plain", "x"))
 
+	// Where it cannot be done again, what the first one has done is not known, however often it is asked for.
+	fp = fingerprintOf(t, e, "/v1/topics/t3/records?partition=1", "text/plain", "y")
+	attemptAt(t, e, "lost", fp, nil)
+	e.call(http.MethodDelete, "/v1/topics/t3", "", http.StatusNoContent, nil)
+	e.call(http.MethodPost, "/v1/topics", `{"name":"t3","partitions":1}`, http.StatusCreated, nil)
+	for range 2 {
+		r := e.keyed("lost", "/v1/topics/t3/records?partition=1", "text/plain", "y")
+		p := e.problem(r, 404, "UNKNOWN_TOPIC_OR_PARTITION")
+		require.Equal(t, "unknown", p["outcome"])
+	}
+
 	// A topic that is there as was asked for is taken for the one that was made.
 	const topic = `{"name":"half","partitions":2,"configs":{"retention.ms":"1000"}}`
 	fp = fingerprintOf(t, e, "/v1/topics", "", topic)
@@ -211,7 +225,8 @@ func TestIdempotencyKeyAfterACrash(t *testing.T) {
 	fp = fingerprintOf(t, e, path+"/delete", "application/json", deletion)
 	attemptAt(t, e, "delete", fp, nil)
 	for range 2 {
-		p := e.problem(e.keyed("delete", path+"/delete", "application/json", deletion), 409, "IDEMPOTENCY_OUTCOME_UNKNOWN")
+		r := e.keyed("delete", path+"/delete", "application/json", deletion)
+		p := e.problem(r, 409, "IDEMPOTENCY_OUTCOME_UNKNOWN")
 		require.Equal(t, "unknown", p["outcome"])
 	}
 }
@@ -221,16 +236,17 @@ func TestIdempotencyKeyOfATransactionAfterACrash(t *testing.T) {
 	e := onNode(t)
 	const body = `{"records":[{"topic":"t3","partition":0,"value":1}]}`
 	fp := fingerprintOf(t, e, "/v1/transactions", "", body)
-	require.Len(t, e.settled("t3", 0, 1), 1)
+	require.Len(t, e.settled("t3", 0), 1)
 	ctx := t.Context()
 	for _, decision := range []string{"open", "committed", "aborted", "not begun"} {
 		p, err := e.client.InitTxn(ctx, client.TxnInit{ID: "died-" + decision, Timeout: 60_000_000_000})
 		require.NoError(t, err)
 		attemptAt(t, e, decision, fp, map[string]any{"id": p.ID, "epoch": p.Epoch, "producer_id": p.ProducerID})
 		if decision != "not begun" {
-			_, err := e.client.CommitTxnOffsets(ctx, p, client.GroupCommit{Group: "g", Epoch: -1, Offsets: []client.CommittedOffset{
-				{TopicPartition: client.TopicPartition{Topic: "t"}, Offset: 1},
-			}})
+			_, err := e.client.CommitTxnOffsets(ctx, p, client.GroupCommit{
+				Group: "g", Epoch: -1,
+				Offsets: []client.CommittedOffset{{TopicPartition: client.TopicPartition{Topic: "t"}, Offset: 1}},
+			})
 			require.NoError(t, err)
 		}
 		if decision == "committed" || decision == "aborted" {
@@ -245,5 +261,34 @@ func TestIdempotencyKeyOfATransactionAfterACrash(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, client.TxnOngoing, d.State)
 	}
-	require.Len(t, e.settled("t3", 0, 4), 4, "the first, and three that were done again")
+	require.Len(t, e.settled("t3", 0), 4, "the first, and three that were done again")
+}
+
+// An attempt that was taken over notes and keeps nothing any more: two of them never both go on.
+func TestIdempotencyKeyIsTakenOver(t *testing.T) {
+	e := onNode(t)
+	ctx, keys, fp := t.Context(), e.client.NewKeys(), []byte("fingerprint")
+	first, before, err := keys.Claim(ctx, "k", fp, time.Minute)
+	require.NoError(t, err)
+	require.Nil(t, before)
+	require.NoError(t, first.Note(ctx, "first"))
+	_, _, err = keys.Claim(ctx, "k", fp, time.Minute)
+	require.ErrorIs(t, err, client.ErrKeyRunning)
+	_, _, err = keys.Claim(ctx, "k", []byte("other"), time.Minute)
+	require.ErrorIs(t, err, client.ErrKeyReused)
+	second, before, err := keys.Claim(ctx, "k", fp, 0)
+	require.NoError(t, err)
+	require.JSONEq(t, `"first"`, string(before.Note))
+	require.ErrorIs(t, first.Note(ctx, "late"), client.ErrKeyRunning)
+	require.ErrorIs(t, first.Done(ctx, client.KeyEntry{Status: 200}), client.ErrKeyRunning)
+	require.NoError(t, second.Leave(ctx, client.KeyFree))
+	third, before, err := keys.Claim(ctx, "k", fp, time.Minute)
+	require.NoError(t, err)
+	require.Nil(t, before, "nothing was done")
+	require.NoError(t, third.Done(ctx, client.KeyEntry{Status: 201, Body: []byte("made")}))
+	claim, kept, err := keys.Claim(ctx, "k", fp, 0)
+	require.NoError(t, err)
+	require.Nil(t, claim)
+	require.Equal(t, 201, kept.Status)
+	require.Equal(t, "made", string(kept.Body))
 }

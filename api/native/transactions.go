@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,8 +32,8 @@ const (
 	leastTxnTimeout   = time.Second
 	// endTries is how often the end of a transaction is asked for while no answer comes.
 	endTries = 3
-	// concurrentTries is how often what waits for the end of the last transaction is tried, and concurrentPause the time
-	// between. The coordinator waits too.
+	// concurrentTries is how often what waits for the end of the last transaction is tried, and concurrentPause the
+	// time between. The coordinator waits too.
 	concurrentTries = 20
 	concurrentPause = 20 * time.Millisecond
 	// maxTxnProducers bounds the producer ids that are known without asking.
@@ -105,7 +106,8 @@ func pathID(r *http.Request) (string, error) {
 func clientID(r *http.Request) (string, error) {
 	id, err := pathID(r)
 	if err == nil && strings.HasPrefix(id, ownTxnPrefix) {
-		err = api.Refuse(api.InvalidParameter, "transactional id %q: ids that begin with %s are the server's", id, ownTxnPrefix)
+		err = api.Refuse(api.InvalidParameter,
+			"transactional id %q: ids that begin with %s are the server's", id, ownTxnPrefix)
 	}
 	return id, err
 }
@@ -259,14 +261,13 @@ func (t *transactions) fenced(ctx context.Context, id string, epoch int16, err e
 	e := *api.FromError(err)
 	e.Extra = slices.DeleteFunc(slices.Clone(e.Extra), func(m api.Member) bool { return m.Name == "current_epoch" })
 	fault := *e.Fault
-	fault.Advice = "Go on with the current epoch if it is yours, from the answer that ended your last transaction; else stop, or " +
-		"take the id over with POST /v1/transactions/" + url.PathEscape(id) + "."
+	fault.Advice = "Go on with the current epoch if it is yours, from the answer that ended your last transaction; else " +
+		"stop, or take the id over with POST /v1/transactions/" + url.PathEscape(id) + "."
 	e.Fault = &fault
-	e.Detail = "epoch " + strconv.Itoa(int(epoch)) + " of transactional id " + strconv.Quote(id) + " is over, the current one is " +
-		strconv.Itoa(int(now.Epoch)) + ": its transaction has ended, ran out of time, or another producer has taken the id over"
+	e.Detail = fmt.Sprintf("epoch %d of transactional id %q is over, the current one is %d: its transaction has ended, "+
+		"ran out of time, or another producer has taken the id over", epoch, id, now.Epoch)
 	if epoch > now.Epoch {
-		e.Detail = "epoch " + strconv.Itoa(int(epoch)) + " of transactional id " + strconv.Quote(id) + " is not in use, the current " +
-			"one is " + strconv.Itoa(int(now.Epoch))
+		e.Detail = fmt.Sprintf("epoch %d of transactional id %q is not in use, the current one is %d", epoch, id, now.Epoch)
 	}
 	return e.With("current_epoch", now.Epoch).With("state", stateWord(now.State))
 }
@@ -333,7 +334,9 @@ func (t *transactions) abort(w http.ResponseWriter, r *http.Request) error {
 	if now.State != client.TxnOngoing {
 		return answer(w, begun{ID: id, State: stateWord(now.State), Epoch: now.Epoch})
 	}
-	p, err := t.init(r.Context(), client.TxnInit{ID: id, Timeout: max(now.Timeout, leastTxnTimeout), ByRequest: now.ByRequest()})
+	p, err := t.init(r.Context(), client.TxnInit{
+		ID: id, Timeout: max(now.Timeout, leastTxnTimeout), ByRequest: now.ByRequest(),
+	})
 	if err != nil {
 		return err
 	}
@@ -410,8 +413,8 @@ func (e *undecided) Unwrap() error { return client.ErrNoAnswer }
 // undecided tells how to find out what became of a transaction.
 func (t *transactions) undecided(p client.TxnProducer, err error) error {
 	fault := *api.NoAnswer
-	fault.Advice = "Send the same request again, with the same epoch: it is answered by what was decided. GET /v1/transactions/" +
-		url.PathEscape(p.ID) + " tells the state, which is of this transaction while the epoch there is at most one greater."
+	fault.Advice = "Look with GET /v1/transactions/" + url.PathEscape(p.ID) + ", which tells of this transaction while " +
+		"the epoch there is at most one greater. To end it again with the same epoch is safe: the decision is answered."
 	return (&api.Error{Fault: &fault, Detail: err.Error(), Cause: err}).
 		With("transaction", onceName{ID: p.ID, Epoch: p.Epoch})
 }

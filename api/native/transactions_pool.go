@@ -56,8 +56,8 @@ func (p *txnPool) take(ctx context.Context, init func(context.Context, client.Tx
 	select {
 	case p.slots <- struct{}{}:
 	case <-timer.C:
-		return client.TxnProducer{}, api.Refuse(api.Overloaded, "%d transactions are under way on this node, which is the limit",
-			maxOnce)
+		return client.TxnProducer{}, api.Refuse(api.Overloaded,
+			"%d transactions are under way on this node, which is the limit", maxOnce)
 	case <-ctx.Done():
 		return client.TxnProducer{}, context.Cause(ctx)
 	}

@@ -55,12 +55,10 @@ func (e *writes) committed(topic string, partition int) (out []string) {
 	return out
 }
 
-// settled waits until readers of committed records see that many values of a partition.
-func (e *writes) settled(topic string, partition, count int) []string {
+// settled is committed once all decided transactions have reached their partitions.
+func (e *writes) settled(topic string, partition int) []string {
 	e.t.Helper()
-	r := e.send(http.MethodGet, fmt.Sprintf("/v1/topics/%s/partitions/%d/records?offset=%d&wait=20s&isolation=read_committed",
-		topic, partition, max(count-1, 0)), "")
-	require.Equal(e.t, http.StatusOK, r.status, r.body)
+	e.awaitTxns()
 	return e.committed(topic, partition)
 }
 
@@ -112,8 +110,8 @@ func TestTransactionInOneRequest(t *testing.T) {
 		require.Equal(t, 2, a.Offsets[0].Count)
 		require.EqualValues(t, 3*round, *a.Offsets[0].BaseOffset, "two records and a marker each")
 	}
-	require.Len(t, e.settled("t", 0, 6), 6)
-	require.Equal(t, []string{"2", "2", "2"}, e.settled("t3", 2, 3))
+	require.Len(t, e.settled("t", 0), 6)
+	require.Equal(t, []string{"2", "2", "2"}, e.settled("t3", 2))
 	e.awaitTxns()
 	require.EqualValues(t, 7, e.groupOffset("g", "t3"))
 	r := e.send(http.MethodGet, "/v1/transactions", "")
@@ -123,22 +121,26 @@ func TestTransactionInOneRequest(t *testing.T) {
 // What is refused leaves nothing, and the answer comes after the abort: readers are not held up.
 func TestTransactionInOneRequestIsRefusedWhole(t *testing.T) {
 	e := onNode(t)
-	e.call(http.MethodPost, "/v1/topics", `{"name":"small","configs":{"max.message.bytes":"300"}}`, http.StatusCreated, nil)
-	e.call(http.MethodPost, "/v1/topics", `{"name":"compact","configs":{"cleanup.policy":"compact"}}`, http.StatusCreated, nil)
+	configs := map[string]string{"small": `"max.message.bytes":"300"`, "compact": `"cleanup.policy":"compact"`}
+	for name, config := range configs {
+		e.call(http.MethodPost, "/v1/topics", `{"name":"`+name+`","configs":{`+config+`}}`, http.StatusCreated, nil)
+	}
 	large := strings.Repeat("x", 1000)
 	for name, c := range map[string]struct {
 		body   string
 		status int
 		fault  string
 	}{
-		"record too large": {`{"records":[{"topic":"t","value":1},{"topic":"small","value":"` + large + `"}]}`, 413, "MESSAGE_TOO_LARGE"},
-		"no key":           {`{"records":[{"topic":"t","value":1},{"topic":"compact","value":1}]}`, 400, "INVALID_RECORD"},
+		"record too large": {`{"records":[{"topic":"t","value":1},{"topic":"small","value":"` + large + `"}]}`,
+			413, "MESSAGE_TOO_LARGE"},
+		"no key": {`{"records":[{"topic":"t","value":1},{"topic":"compact","value":1}]}`, 400, "INVALID_RECORD"},
 		"no such partition": {`{"records":[{"topic":"t","value":1},{"topic":"t","partition":7,"value":1}]}`, 404,
 			"UNKNOWN_TOPIC_OR_PARTITION"},
-		"offset of no topic": {`{"records":[{"topic":"t","value":1}],"offsets":[{"group":"g","topic":"none","partition":0,"offset":1}]}`,
+		"offset of no topic": {`{"records":[{"topic":"t","value":1}],
+			"offsets":[{"group":"g","topic":"none","partition":0,"offset":1}]}`,
 			404, "UNKNOWN_TOPIC_OR_PARTITION"},
-		"member of no group": {`{"records":[{"topic":"t","value":1}],"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,
-			"member":"m","epoch":3}]}`, 409, "ILLEGAL_GENERATION"},
+		"member of no group": {`{"records":[{"topic":"t","value":1}],
+			"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,"member":"m","epoch":3}]}`, 409, "ILLEGAL_GENERATION"},
 		"metadata": {`{"records":[{"topic":"t","value":1}],"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,
 			"metadata":"` + strings.Repeat("m", 5000) + `"}]}`, 400, "OFFSET_METADATA_TOO_LARGE"},
 		"empty":         {`{}`, 400, "MALFORMED_BODY"},
@@ -147,8 +149,10 @@ func TestTransactionInOneRequestIsRefusedWhole(t *testing.T) {
 		"bad topic":     {`{"records":[{"topic":"a/b","value":1}]}`, 400, "INVALID_TOPIC_EXCEPTION"},
 		"own topic":     {`{"records":[{"topic":"__consumer_offsets","value":1}]}`, 400, "INVALID_TOPIC_EXCEPTION"},
 		"negative":      {`{"offsets":[{"group":"g","topic":"t","partition":0,"offset":-1}]}`, 400, "MALFORMED_BODY"},
-		"offset twice":  {`{"offsets":[{"group":"g","topic":"t","partition":0,"offset":1},{"group":"g","topic":"t","partition":0,"offset":2}]}`, 400, "MALFORMED_BODY"},
-		"epoch alone":   {`{"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,"epoch":1}]}`, 400, "MALFORMED_BODY"},
+		"offset twice": {`{"offsets":[{"group":"g","topic":"t","partition":0,"offset":1},
+			{"group":"g","topic":"t","partition":0,"offset":2}]}`, 400, "MALFORMED_BODY"},
+		"epoch alone": {`{"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,"epoch":1}]}`, 400,
+			"MALFORMED_BODY"},
 		"unknown field": {`{"recrods":[]}`, 422, "UNPROCESSABLE_BODY"},
 		"text behind":   {onceBody + "x", 400, "MALFORMED_BODY"},
 		"not an object": {`[]`, 400, "MALFORMED_BODY"},
@@ -162,7 +166,7 @@ func TestTransactionInOneRequestIsRefusedWhole(t *testing.T) {
 		})
 	}
 	e.txn(e.post("/v1/transactions", "application/json", `{"records":[{"topic":"t","value":"good"}]}`))
-	require.Equal(t, []string{`"good"`}, e.settled("t", 0, 1))
+	require.Equal(t, []string{`"good"`}, e.settled("t", 0))
 	require.EqualValues(t, -1, e.groupOffset("g", "t"))
 	e.problem(e.post("/v1/transactions?x=1", "application/json", onceBody), 400, "INVALID_PARAMETER")
 	e.problem(e.post("/v1/transactions", "text/csv", onceBody), 415, "UNSUPPORTED_MEDIA_TYPE")
@@ -205,7 +209,7 @@ func TestTransactionInSteps(t *testing.T) {
 	require.Equal(t, done, again, "a commit that is sent again")
 	p := e.problem(e.send(http.MethodPost, at("abort"), ""), 409, "INVALID_TXN_STATE")
 	require.Contains(t, []any{"committed", "committing"}, p["state"])
-	require.Len(t, e.settled("t", 0, 4), 4)
+	require.Len(t, e.settled("t", 0), 4)
 	e.awaitTxns()
 	require.EqualValues(t, 3, e.groupOffset("g", "t"))
 
@@ -221,7 +225,7 @@ func TestTransactionInSteps(t *testing.T) {
 	epoch = gone.Epoch
 	e.txn(e.post(at("records")+"&topic=t", "", "10"))
 	e.txn(e.send(http.MethodPost, at("commit"), ""))
-	require.Equal(t, "10", e.settled("t", 0, 7)[4])
+	require.Equal(t, "10", e.settled("t", 0)[4])
 }
 
 func TestTransactionZombie(t *testing.T) {
@@ -249,7 +253,7 @@ func TestTransactionZombie(t *testing.T) {
 	}
 	e.txn(write(second.Epoch))
 	e.txn(e.send(http.MethodPost, fmt.Sprintf("%s/commit?epoch=%d", long, second.Epoch), ""))
-	require.Len(t, e.settled("t", 0, 3), 1)
+	require.Len(t, e.settled("t", 0), 1)
 	// An operator ends what somebody has left open.
 	third := e.txn(e.send(http.MethodPost, long, ""))
 	e.txn(write(third.Epoch))

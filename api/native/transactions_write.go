@@ -44,11 +44,11 @@ func (q *produceRequest) setTxnParameter(name, value string) (err error) {
 func (q *produceRequest) parseTxnProducer() error {
 	switch {
 	case q.idempotencyKey != "":
-		return api.Refuse(api.InvalidParameter, "Idempotency-Key does not go with records of a transaction: Producer-Seq makes "+
-			"their requests safe to repeat")
+		return api.Refuse(api.InvalidParameter, "Idempotency-Key does not go with records of a transaction: Producer-Seq "+
+			"makes their requests safe to repeat")
 	case q.producerID != nil || q.producerEpoch != nil:
-		return api.Refuse(api.InvalidParameter, "Producer-Id and Producer-Epoch do not go with a transaction: its id and epoch "+
-			"stand for them; Producer-Seq counts its requests")
+		return api.Refuse(api.InvalidParameter, "Producer-Id and Producer-Epoch do not go with a transaction: its id and "+
+			"epoch stand for them; Producer-Seq counts its requests")
 	case q.producerSeq == nil:
 		return nil
 	}
@@ -66,7 +66,8 @@ func (q *produceRequest) checkTxn() error {
 	case q.expected != nil:
 		return api.Refuse(api.InvalidParameter, "Expected-Offset does not go with a transaction")
 	case q.form == bodyBatches:
-		return api.Refuse(api.UnsupportedMediaType, "record batches have producers of their own: into a transaction send records")
+		return api.Refuse(api.UnsupportedMediaType,
+			"record batches have producers of their own: into a transaction send records")
 	case q.topic == "" && q.form != bodyRecords && q.form != bodyRecordLines:
 		return api.Refuse(api.InvalidParameter, "parameter topic is missing; without it send full records, as "+
 			"application/vnd.millrace.records+json, each with its topic")
@@ -347,12 +348,12 @@ func (t *transactions) enroll(ctx context.Context, commits []client.GroupCommit)
 		}
 		at := slices.IndexFunc(g.Members, func(m client.GroupMember) bool { return m.ID == c.Member })
 		if at < 0 {
-			return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, or it "+
-				"never joined", c.Group, c.Member)
+			return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, "+
+				"or it never joined", c.Group, c.Member)
 		}
 		if c.Epoch = g.Members[at].Epoch; c.Epoch < 0 {
-			return api.Refuse(api.MalformedBody, "member %q of group %q speaks the classic protocol: give its generation as epoch",
-				c.Member, c.Group)
+			return api.Refuse(api.MalformedBody,
+				"member %q of group %q speaks the classic protocol: give its generation as epoch", c.Member, c.Group)
 		}
 	}
 	return nil

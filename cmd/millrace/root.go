@@ -44,8 +44,8 @@ The client commands talk to the node at --url, or MILLRACE_URL, or ` + defaultUR
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	root.AddCommand(newServe(c), newDev(c), newHealth(c), newTopic(c), newProduce(c), newConsume(c), newGroup(c), newTxn(c),
-		newCluster(c), newLog(c), newVersion(c))
+	root.AddCommand(newServe(c), newDev(c), newHealth(c), newTopic(c), newProduce(c), newConsume(c), newGroup(c),
+		newTxn(c), newCluster(c), newLog(c), newVersion(c))
 	checkUsage(root)
 	return root
 }

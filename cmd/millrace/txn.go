@@ -54,8 +54,8 @@ func newTxnList(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List transactional ids",
-		Long: `List the transactional ids that the cluster knows, and the state of the last transaction of each. Ids that begin
-with __millrace-once- are of transactions that were made by one request each.`,
+		Long: `List the transactional ids that the cluster knows, and the state of the last transaction of each. Ids that
+begin with __millrace-once- are of transactions that were made by one request each.`,
 		Example: `  millrace txn list
   millrace txn list --state open
   millrace txn list --open-for 5m
@@ -72,7 +72,8 @@ with __millrace-once- are of transactions that were made by one request each.`,
 			return c.listTxns(cmd.Context(), query)
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "", "only those in this state: empty, open, committing, aborting, committed or aborted")
+	cmd.Flags().StringVar(&state, "state", "",
+		"only those in this state: empty, open, committing, aborting, committed or aborted")
 	cmd.Flags().DurationVar(&openFor, "open-for", 0, "only transactions that have been open for longer, such as 5m")
 	return cmd
 }
@@ -114,8 +115,8 @@ func newTxnDescribe(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe ID",
 		Short: "Show the last transaction of an id",
-		Long: `Show the state of a transactional id, the epoch in use, and the partitions that its transaction writes to, or, once
-that is decided, those that do not know yet.`,
+		Long: `Show the state of a transactional id, the epoch in use, and the partitions that its transaction writes to, or,
+once that is decided, those that do not know yet.`,
 		Example: `  millrace txn describe copier-1
   millrace txn describe copier-1 -o json`,
 		Args: cobra.ExactArgs(1),
@@ -161,8 +162,8 @@ func newTxnAbort(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "abort ID",
 		Short: "Abort what an id has open",
-		Long: `Abort the transaction that a transactional id has open, so that readers of committed records go on. Its producer is
-fenced: its next request is refused with 403. Where nothing is open, nothing is done.
+		Long: `Abort the transaction that a transactional id has open, so that readers of committed records go on. Its
+producer is fenced: its next request is refused with 403. Where nothing is open, nothing is done.
 
 With --epoch only the transaction of that epoch is aborted.`,
 		Example: `  millrace txn abort copier-1

@@ -52,7 +52,8 @@ func TestTxnAbort(t *testing.T) {
 	_, _, code = command(t, "", "txn", "abort", "a", "--epoch", "-4", "--url", url)
 	require.Equal(t, exitUsage, code)
 
-	url, _ = answering(t, answer(200, `{"id":"a","state":"committed","epoch":5}`), answer(200, `{"id":"a","state":"committed","epoch":5}`))
+	const done = `{"id":"a","state":"committed","epoch":5}`
+	url, _ = answering(t, answer(200, done), answer(200, done))
 	out, _, _ = command(t, "", "txn", "abort", "a", "--url", url)
 	require.Equal(t, "a has nothing open: its last transaction is committed\n", out)
 }

@@ -164,7 +164,9 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 	return produced{leader: leader, at: a, batch: in.Records, answer: out}, nil
 }
 
-func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition) (*partition.Leader, error) {
+func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition) (
+	*partition.Leader, error,
+) {
 	topic, kafkaErr := p.view.topic(t.Topic, t.TopicID)
 	if kafkaErr != nil {
 		return nil, kafkaErr

@@ -139,8 +139,8 @@ func addOffsetsToTxn() way {
 	}
 }
 
-// endTxn routes EndTxn. A producer that is fenced when it is asked for again may have ended its transaction at the first
-// try: the answer to that is lost.
+// endTxn routes EndTxn. A producer that is fenced when it is asked for again may have ended its transaction at the
+// first try: the answer to that is lost.
 func endTxn() way {
 	c := single(metadata.TxnTopic, func(r *kmsg.EndTxnRequest) string { return r.TransactionalID },
 		func(r *kmsg.EndTxnResponse) *int16 { return &r.ErrorCode })

@@ -58,8 +58,8 @@ func (r *Router) awaitTopic(ctx context.Context, name string) bool {
 	}
 }
 
-// createTopics sends a CreateTopicsRequest to the controller. A topic of the cluster's own, which part of it wants made, has
-// as many replicas as the others.
+// createTopics sends a CreateTopicsRequest to the controller. A topic of the cluster's own, which part of it wants
+// made, has as many replicas as the others.
 func createTopics(ctx context.Context, r *Router, req kmsg.Request) (kmsg.Response, error) {
 	create := req.(*kmsg.CreateTopicsRequest)
 	if !ktag.Internal(&create.UnknownTags) {

@@ -42,8 +42,8 @@ func produceSplit() produceParts {
 	}
 }
 
-// sequenced says that all batches have a producer id and a sequence: what of them is stored already a second request does
-// not store again.
+// sequenced says that all batches have a producer id and a sequence: what of them is stored already a second request
+// does not store again.
 func sequenced(records []byte) bool {
 	for rest := records; len(rest) > 0; {
 		b, behind, err := record.Next(rest)
