@@ -34,8 +34,8 @@ func TestLateRequestTakesNoNumber(t *testing.T) {
 	require.Equal(t, int64(10), e.committed("g", "t", 0))
 }
 
-// What a client has committed of a delivery has come to it: it is not handed out again when a late request says that the
-// delivery was lost.
+// What a client has committed of a delivery has come to it: it is not handed out again when a late request says that
+// the delivery was lost.
 func TestCommittedRecordsDoNotComeAgain(t *testing.T) {
 	e := newEnv(t)
 	e.topic("t", 1)

@@ -193,7 +193,8 @@ func (e *exact) growing() *Violation {
 		r := register{o.Group.Group, o.Partition}
 		for _, t := range seen[r] {
 			if t.at < o.Invoke && t.op.Group.Offset > o.Group.Offset {
-				text := fmt.Sprintf("the offset of %s in %s was %d and is %d", r.partition, r.group, t.op.Group.Offset, o.Group.Offset)
+				text := fmt.Sprintf("the offset of %s in %s was %d and is %d",
+					r.partition, r.group, t.op.Group.Offset, o.Group.Offset)
 				return &Violation{"G3", text, []*Op{t.op, o}}
 			}
 		}

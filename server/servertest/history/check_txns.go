@@ -140,8 +140,8 @@ func (e *exact) fenced() *Violation {
 // later says whether a is a newer producer of the same id than b. Of other producer ids the times must tell.
 func later(a, b *Transaction) bool { return a.ProducerID != b.ProducerID || a.Epoch > b.Epoch }
 
-// G5, D1: a reader's polls go on where the last one ended, and leave out nothing that is committed; final ones leave out
-// nothing at all.
+// G5, D1: a reader's polls go on where the last one ended, and leave out nothing that is committed; final ones leave
+// out nothing at all.
 func (e *exact) sequences() *Violation {
 	type reader struct {
 		session   string

@@ -12,8 +12,8 @@ import (
 //   - the transactions of one transactional id come one after the other, as they were decided, and what they wrote lies
 //     in that order in each partition (ww).
 //
-// Transactions of different ids may write to partitions in different orders, and both commit: Kafka isolates readers, not
-// writers, so that such writes make no edges.
+// Transactions of different ids may write to partitions in different orders, and both commit: Kafka isolates readers,
+// not writers, so that such writes make no edges.
 func (e *exact) cycles() *Violation {
 	g := graph{edges: map[*Op][]edge{}}
 	byID := map[string][]*Op{}

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -52,7 +53,9 @@ func (p *play) told(protocol, session string, epoch int32, has ...history.Partit
 }
 
 // commit is one of an offset of the list.
-func (p *play) commit(out history.Outcome, protocol, session string, epoch int32, offset int64, token string) *history.Op {
+func (p *play) commit(
+	out history.Outcome, protocol, session string, epoch int32, offset int64, token string,
+) *history.Op {
 	return p.add(&history.Op{
 		Kind: history.Commit, Outcome: out, Session: session, Partition: list,
 		Group: &history.Membership{
@@ -83,7 +86,9 @@ const (
 )
 
 func TestGoodExactHistories(t *testing.T) {
-	for name, play := range goodPlays() {
+	plays := goodPlays()
+	maps.Copy(plays, goodGroups())
+	for name, play := range plays {
 		t.Run(name, func(t *testing.T) {
 			p := newPlay()
 			play(p)
@@ -122,6 +127,11 @@ func goodPlays() map[string]func(p *play) {
 			p.store(other, 0, "4", true)
 			p.store(other, 1, "3", true)
 		},
+	}
+}
+
+func goodGroups() map[string]func(p *play) {
+	return map[string]func(p *play){
 		"copied once": func(p *play) {
 			p.txn(ok, "a", true, 0, "1")
 			p.facts.Copies["list"] = "copies"
@@ -231,6 +241,11 @@ func badTransactions() map[string]badPlay {
 			p.txn(ok, "a", true, 1, "2")
 			p.poll("r", 0, "2")
 		}},
+	}
+}
+
+func badReads() map[string]badPlay {
+	return map[string]badPlay{
 		"one epoch for two": {"T4", func(p *play) {
 			a, b := p.txn(ok, "a", true, 0, "1"), p.txn(ok, "a", true, 1, "2")
 			b.Txn.Epoch = a.Txn.Epoch
@@ -313,6 +328,11 @@ func badGroups() map[string]badPlay {
 			p.commit(ok, consumer, "m", 1, 5, "t1")
 			p.told(consumer, "n", 2, list)
 		}},
+	}
+}
+
+func badOffsets() map[string]badPlay {
+	return map[string]badPlay{
 		"a commit is lost": {"G3", func(p *play) {
 			p.commit(ok, classic, "m", 1, 1, "t1")
 			p.commit(ok, classic, "m", 1, 2, "t2")
@@ -360,7 +380,7 @@ func badGroups() map[string]badPlay {
 }
 
 func TestBadExactHistories(t *testing.T) {
-	for _, cases := range []map[string]badPlay{badTransactions(), badGroups()} {
+	for _, cases := range []map[string]badPlay{badTransactions(), badReads(), badGroups(), badOffsets()} {
 		for name, c := range cases {
 			t.Run(name, func(t *testing.T) {
 				p := newPlay()

@@ -10,10 +10,10 @@ import (
 // window is when something took effect: after from and before to.
 type window struct{ from, to time.Duration }
 
-// tokens is what was done to a register to which no value is written twice. Whether that is linearizable needs no search
-// (Gibbons and Korach): the reads of a value must lie, with its write, between those of others. Of a write and the reads
-// of it the zone is the time from the first return to the last call. If that is forward in time, the register has the
-// value all the while, so no two such zones overlap, and no write with its reads lies wholly within one.
+// tokens is what was done to a register to which no value is written twice. Whether that is linearizable needs no
+// search (Gibbons and Korach): the reads of a value must lie, with its write, between those of others. Of a write and
+// the reads of it the zone is the time from the first return to the last call. If that is forward in time, the register
+// has the value all the while, so no two such zones overlap, and no write with its reads lies wholly within one.
 type tokens struct {
 	writes map[string]*cluster
 	reads  []tokenRead
@@ -96,7 +96,7 @@ func (t *tokens) wrong() (text string, ops []*Op) {
 	return "", nil
 }
 
-// clash says whether b cannot be while the register has a's value: neither another value for a while, nor one at a time.
+// clash says whether b cannot be while the register has a's value: no other value can, for a while or at one moment.
 func clash(a, b *cluster) bool {
 	return a.firstOut < a.lastIn && a.firstOut < b.lastIn && b.firstOut < a.lastIn
 }

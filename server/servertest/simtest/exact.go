@@ -41,7 +41,8 @@ type exactPlan struct {
 func (p *plan) makeExact(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	e := &exactPlan{
-		movers: r.IntN(3), appenders: 1 + r.IntN(3), copiers: r.IntN(4), readers: r.IntN(4), workers: r.IntN(3), keepers: r.IntN(3),
+		movers: r.IntN(3), appenders: 1 + r.IntN(3), copiers: r.IntN(4), readers: r.IntN(4), workers: r.IntN(3),
+		keepers: r.IntN(3),
 		copying: pick(r, history.Classic, history.Consumer), partitions: 1 + r.IntN(3),
 		timeout: pick(r, 2*time.Second, 5*time.Second), session: pick(r, 1500*time.Millisecond, 3*time.Second),
 		chaos: pick(r, 0, 0.03, 0.1), minISR: pick(r, 1, 2, 2),

@@ -18,8 +18,8 @@ const keysTopic = "keys"
 
 func keysPartition() history.Partition { return history.Partition{Topic: keysTopic} }
 
-// A leader that hears nothing of the others does not know when it leads no longer, and shows what it has. So only where
-// nothing is cut off or slow is the last value read; elsewhere it may be an earlier one.
+// readsLast says whether readers get the last value. A leader that hears nothing of the others does not know when it
+// leads no longer, and shows what it has: where something is cut off or slow that may be an earlier one.
 func (s *sim) readsLast() bool {
 	for _, k := range s.plan.kinds {
 		if slices.Contains([]string{
@@ -31,8 +31,8 @@ func (s *sim) readsLast() bool {
 	return true
 }
 
-// keeper writes values of keys and reads the last ones (W2): by key, or all of the topic. Beside the keys that everybody
-// writes to it has one of its own at a time, which it deletes in the end for good.
+// keeper writes values of keys and reads the last ones (W2): by key, or all of the topic. Beside the keys that
+// everybody writes to it has one of its own at a time, which it deletes in the end for good.
 type keeper struct {
 	*client
 	seq   int
