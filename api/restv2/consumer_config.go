@@ -9,6 +9,7 @@ import (
 
 	"millrace/api"
 	"millrace/api/rawjson"
+	"millrace/client"
 	"millrace/consumer"
 )
 
@@ -76,7 +77,9 @@ func (c *call) newInstance() (consumer.Config, error) {
 		}
 	}
 	s := settings{API: settingsAPI, WaitMs: c.opts.RequestTimeout.Milliseconds(), MinBytes: c.opts.FetchMinBytes}
-	config := consumer.Config{Lease: c.opts.InstanceTimeout, AutoCommit: true, Rejoin: true}
+	config := consumer.Config{
+		Lease: c.opts.InstanceTimeout, AutoCommit: true, Rejoin: true, Isolation: client.ReadCommitted,
+	}
 	for _, read := range []func() error{
 		func() (err error) { config.ID, err = q.name(); return err },
 		func() (err error) { s.Format, err = q.format(); return err },
