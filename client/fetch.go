@@ -30,7 +30,8 @@ type FetchPartition struct {
 	Partition int32
 	Offset    int64
 	MaxBytes  int // bounds this partition's part of the answer; 0 takes the request's MaxBytes
-	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in any.
+	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in
+	// any.
 	InEpoch *int32
 }
 

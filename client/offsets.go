@@ -17,7 +17,8 @@ const (
 type OffsetQuery struct {
 	Partition int32
 	Timestamp int64 // milliseconds, or Latest, Earliest, MaxTimestamp
-	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in any.
+	// InEpoch has the leader answer in this leader epoch only, else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; nil: in
+	// any.
 	InEpoch *int32
 }
 

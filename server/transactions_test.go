@@ -229,7 +229,7 @@ func TestTransactionsAreAllOrNothing(t *testing.T) {
 	require.NoError(t, p.end(false))
 	require.NoError(t, p.send("a", 0, "a3"))
 	require.ErrorIs(t, before.send("a", 0, "late"), kerr.InvalidProducerEpoch)
-	require.ErrorIs(t, before.send("b", 0, "late"), kerr.ProducerFenced)
+	require.ErrorIs(t, before.send("b", 0, "late"), kerr.InvalidProducerEpoch)
 	require.NoError(t, p.end(true))
 	c.eventually("a", "a1", "a2", "a3")
 	c.eventually("b", "b1")

@@ -41,8 +41,8 @@ milliseconds after an @, or a duration back from now such as 15m.
 
 --group reads as a member of a consumer group: the members share the partitions, of several topics by commas too, and it
 goes on where it is; --from, earliest or latest, counts where it has never been. Records are committed after they are
-printed, so that some may be printed twice when something fails, and none is lost. An interrupt leaves the group, and its
-other members go on with the partitions.
+printed, so that some may be printed twice when something fails, and none is lost. An interrupt leaves the group, and
+its other members go on with the partitions.
 
 -o json prints each record as a JSON object on one line, which 'millrace produce --format records' takes back; with
 its --ignore-partition also into a topic with other partitions.`,

@@ -64,7 +64,7 @@ func limitsTable() string {
 		{"records in a produce request", count(l.Records), "413"},
 		{"a record batch", "`max.message.bytes` of the topic", "413"},
 		{"bodies of all requests being served", size(int(l.InFlightBytes)), "503 with `Retry-After`"},
-		{"a request of another node; all of them at a time", size(128 << 20) + "; " + size(256 << 20),
+		{"a request of another node; all of them at a time", size(128<<20) + "; " + size(256<<20),
 			"413; 503, and it is asked again"},
 		{"streams of the metadata quorum, of another node and of all", "16; 256", "the oldest is closed"},
 		{"long polls and live streams", count(int(l.Streams)), "503 with `Retry-After`"},
