@@ -113,8 +113,8 @@ func isIdempotent(r kmsg.Request) bool {
 	return ok && req.TransactionalID == nil
 }
 
-// coordinates says whether the members of a group that run for clients belong on this node: it coordinates the group, or
-// nobody is known to.
+// coordinates says whether the members of a group that run for clients belong on this node: it coordinates the group,
+// or nobody is known to.
 func (n *Node) coordinates(group string) bool {
 	t := n.machine.Image().Topic(metadata.GroupTopic)
 	if t == nil {

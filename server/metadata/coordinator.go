@@ -5,7 +5,8 @@ import (
 	"unicode/utf16"
 )
 
-// leastSegmentBytes is the least that segment.bytes of a topic may be. What coordinators' topics are to have may be less.
+// leastSegmentBytes is the least that segment.bytes of a topic may be. What coordinators' topics are to have may be
+// less.
 const leastSegmentBytes = 1 << 20
 
 // CoordinatorPartition is the partition of an internal topic with so many partitions that has a group or a

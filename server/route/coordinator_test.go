@@ -468,7 +468,7 @@ func TestDeletedTwice(t *testing.T) {
 // What a coordinator that moved, or that waited too long for a commit, may have done is not said to have failed:
 // neither when nobody answers in the end, nor when another one refuses.
 func TestUnknownOutcomesOfCoordinators(t *testing.T) {
-	refused := map[kmsg.Key]int16{ // by whoever is asked again, and what that comes to where it says nothing of the first try
+	refused := map[kmsg.Key]int16{ // by whoever is asked again: that says nothing of the first try
 		kmsg.OffsetCommit: kerr.UnknownMemberID.Code, kmsg.TxnOffsetCommit: kerr.InvalidProducerEpoch.Code,
 		kmsg.OffsetDelete: kerr.GroupIDNotFound.Code, kmsg.DeleteGroups: kerr.NonEmptyGroup.Code,
 		kmsg.EndTxn: kerr.ProducerFenced.Code,
