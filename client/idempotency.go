@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -197,6 +198,7 @@ func (k *Keys) makeTopic(ctx context.Context) error {
 		{"cleanup.policy", "compact,delete"},
 		{"retention.ms", fmt.Sprint(keysRetention.Milliseconds())},
 		{"segment.ms", fmt.Sprint(keysSegment.Milliseconds())},
+		{"message.timestamp.after.max.ms", fmt.Sprint(math.MaxInt64)}, // the leader's clock may be behind ours
 	} {
 		t.Configs = append(t.Configs, NewConfig{Name: c[0], Value: &c[1]})
 	}
