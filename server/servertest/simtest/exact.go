@@ -27,14 +27,14 @@ func bankTopics() []string { return []string{"bank0", "bank1"} }
 
 // exactPlan is what a run with groups and transactions is made of beside the rest.
 type exactPlan struct {
-	movers, appenders, copiers, readers, workers, keepers int
-	protocols                                             []string // of the groups of readers
-	copying                                               string   // the protocol of the group of copiers
-	partitions                                            int      // of the list
-	timeout                                               time.Duration
-	session                                               time.Duration
-	chaos                                                 float64
-	minISR                                                int
+	movers, appenders, copiers, readers, workers, keepers, posters int
+	protocols                                                      []string // of the groups of readers
+	copying                                                        string   // the protocol of the group of copiers
+	partitions                                                     int      // of the list
+	timeout                                                        time.Duration
+	session                                                        time.Duration
+	chaos                                                          float64
+	minISR                                                         int
 }
 
 // makeExact turns a plan into one with groups and transactions.
@@ -42,7 +42,7 @@ func (p *plan) makeExact(seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	e := &exactPlan{
 		movers: r.IntN(3), appenders: 1 + r.IntN(3), copiers: r.IntN(4), readers: r.IntN(4), workers: r.IntN(3),
-		keepers: r.IntN(3),
+		keepers: r.IntN(3), posters: r.IntN(3),
 		copying: pick(r, history.Classic, history.Consumer), partitions: 1 + r.IntN(3),
 		timeout: pick(r, 2*time.Second, 5*time.Second), session: pick(r, 1500*time.Millisecond, 3*time.Second),
 		chaos: pick(r, 0, 0.03, 0.1), minISR: pick(r, 1, 2, 2),
@@ -85,11 +85,19 @@ func (p *plan) makeExact(seed uint64) {
 // workGroups are the groups of workers.
 func (e *exactPlan) workGroups() []string { return []string{"auto", "manual"} }
 
+// longest is how long a transaction may be open: those that are made for one request, for half a minute.
+func (e *exactPlan) longest() time.Duration {
+	if e.posters > 0 {
+		return 30 * time.Second
+	}
+	return e.timeout
+}
+
 // String tells the plan on one line.
 func (e *exactPlan) String() string {
-	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d keepers, %d partitions, "+
+	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d keepers, %d posters, %d partitions, "+
 		"timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers, e.copying, e.readers, e.workers,
-		e.keepers, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
+		e.keepers, e.posters, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
 }
 
 // exactTopics are the topics that transactions write to.
@@ -148,6 +156,7 @@ func (s *sim) startExact(begin func(kind string, count int, run func(c *client))
 	for i, group := range e.workGroups() {
 		begin("h"+group[:1], e.workers, func(c *client) { (&worker{client: c, group: group, auto: i == 0}).run() })
 	}
+	begin("i", e.posters, func(c *client) { (&poster{client: c}).run() })
 	begin("k", e.keepers, func(c *client) { (&keeper{client: c}).run() })
 	begin("o", min(e.workers, 1), func(c *client) { (&overseer{c}).run() })
 }
@@ -158,11 +167,11 @@ func (s *sim) settleExact() {
 	if s.plan.exact == nil {
 		return
 	}
-	s.await(s.h.Now()+s.plan.exact.timeout+10*time.Second, func(*metadata.Image) string { return s.whyOpen() })
+	s.await(s.h.Now()+s.plan.exact.longest()+10*time.Second, func(*metadata.Image) string { return s.whyOpen() })
 	if s.broken() || !s.copyRest() {
 		return
 	}
-	s.await(s.h.Now()+s.plan.exact.timeout+10*time.Second, func(*metadata.Image) string { return s.whyOpen() })
+	s.await(s.h.Now()+s.plan.exact.longest()+10*time.Second, func(*metadata.Image) string { return s.whyOpen() })
 	s.plan.exact.chaos = 0
 	s.lastOffsets()
 	for _, m := range s.nodes {
