@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/stretchr/testify/require"
@@ -204,7 +205,10 @@ func TestConsumerGroupsAsKfake(t *testing.T) {
 	inLab(t, labOptions{static: static}, func(t *testing.T, l *lab) {
 		ours := &consumerSide{
 			ids: map[string][16]byte{"t": l.machine.Image().Topic("t").ID}, told: make(map[string][]assignment),
-			send: func(r kmsg.Request) kmsg.Response { return ask[kmsg.Response](l, "any", r) },
+			send: func(r kmsg.Request) kmsg.Response {
+				defer synctest.Wait() // patterns are matched off the loop
+				return ask[kmsg.Response](l, "any", r)
+			},
 		}
 		for i, step := range consumerSteps() {
 			name := fmt.Sprintf("%d %s", i, step)
