@@ -35,3 +35,17 @@ func TestReadsHaveNoUnknownOutcome(t *testing.T) {
 	require.Same(t, api.DamagedBatch, api.ForRead(kerr.CorruptMessage).Fault)
 	require.Equal(t, http.StatusBadRequest, api.ErrorFor(r, kerr.CorruptMessage).Fault.Status, "whose batch it is")
 }
+
+// A detail begins as a sentence does, but not where its first word is the name of a parameter or setting.
+func TestTextBegins(t *testing.T) {
+	for detail, want := range map[string]string{
+		"the body is empty":               "The body is empty. ",
+		"max_records is for pages":        "max_records is for pages. ",
+		"cleanup.policy is not compact":   "cleanup.policy is not compact. ",
+		"nothing: it is gone already.":    "Nothing: it is gone already. ",
+		"Idempotency-Key has a bad value": "Idempotency-Key has a bad value. ",
+	} {
+		e := api.Refuse(api.InvalidParameter, "%s", detail)
+		require.Equal(t, want+e.Fault.Advice, e.Text())
+	}
+}

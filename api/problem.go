@@ -113,7 +113,10 @@ func (e *Error) Text() string {
 	if e.Fault.Advice == "" {
 		return e.Detail
 	}
-	detail := strings.ToUpper(e.Detail[:1]) + e.Detail[1:]
+	detail := e.Detail
+	if first, _, _ := strings.Cut(detail, " "); !strings.ContainsAny(strings.TrimRight(first, ".,:"), "._") {
+		detail = strings.ToUpper(detail[:1]) + detail[1:] // but a parameter or setting keeps its spelling
+	}
 	if !strings.HasSuffix(detail, ".") {
 		detail += "."
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,7 @@ The group must have no members, for they would commit over it: stop them first. 
 			return c.resetGroup(cmd.Context(), args[0], body)
 		},
 	}
-	cmd.Flags().StringVar(&f.to, "to", "", "earliest, latest, or a time: RFC 3339 or milliseconds since 1970")
+	cmd.Flags().StringVar(&f.to, "to", "", "earliest, latest, or a time such as 2026-01-31, 1700000000000 or 15m")
 	cmd.Flags().Int64Var(&f.offset, "offset", 0, "to this offset")
 	cmd.Flags().Int64Var(&f.shift, "shift", 0, "so many records further, or back if negative")
 	cmd.Flags().StringArrayVar(&f.topics, "topic", nil, "only this topic, or TOPIC:0,1 for some of it; may be repeated")
@@ -56,10 +57,8 @@ func (f *resetFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	body, given := map[string]any{"dry_run": f.dry}, 0
 	if cmd.Flags().Changed("to") {
 		given++
-		if f.to == "earliest" || f.to == "latest" {
-			body["to"] = f.to
-		} else {
-			body["timestamp"] = f.to
+		if err := f.goal(body, time.Now()); err != nil {
+			return nil, err
 		}
 	}
 	if cmd.Flags().Changed("offset") {
@@ -98,6 +97,24 @@ func (f *resetFlags) body(cmd *cobra.Command) (map[string]any, error) {
 		body["partitions"] = partitions
 	}
 	return body, nil
+}
+
+// goal is what --to says: an end of the log, or a time as consume's --from takes it, or in milliseconds.
+func (f *resetFlags) goal(body map[string]any, now time.Time) error {
+	if f.to == "earliest" || f.to == "latest" {
+		body["to"] = f.to
+		return nil
+	}
+	body["timestamp"] = f.to
+	if _, err := strconv.ParseInt(f.to, 10, 64); err == nil {
+		return nil
+	}
+	t, err := parseTime(f.to, now)
+	if err != nil {
+		return usagef("--to %s: want earliest, latest, or a time such as 2026-01-31, 1700000000000 or 15m", f.to)
+	}
+	body["timestamp"] = t.UTC().Format(time.RFC3339Nano)
+	return nil
 }
 
 // groupReset is the answer to a reset.

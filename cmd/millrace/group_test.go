@@ -89,6 +89,8 @@ func TestGroupReset(t *testing.T) {
 		{[]string{"--to", "earliest"}, `{"dry_run":false,"to":"earliest"}`},
 		{[]string{"--to", "2026-01-02T03:04:05Z", "--topic", "t"},
 			`{"dry_run":false,"timestamp":"2026-01-02T03:04:05Z","topics":["t"]}`},
+		{[]string{"--to", "@1767319445678"}, `{"dry_run":false,"timestamp":"2026-01-02T02:04:05.678Z"}`},
+		{[]string{"--to", "1767319445678"}, `{"dry_run":false,"timestamp":"1767319445678"}`},
 		{[]string{"--offset", "0", "--topic", "t:0,3", "--topic", "u"},
 			`{"dry_run":false,"offset":0,"partitions":[{"partition":0,"topic":"t"},{"partition":3,"topic":"t"}],` +
 				`"topics":["u"]}`},
@@ -114,7 +116,7 @@ t      1          -     3
 
 	url, requests := answering(t, answer(500, ""))
 	for _, args := range [][]string{
-		{}, {"--to", "earliest", "--offset", "1"}, {"--offset", "1", "--shift", "1"}, {"--offset", "-1"},
+		{}, {"--to", "soon"}, {"--to", "earliest", "--offset", "1"}, {"--offset", "1", "--shift", "1"}, {"--offset", "-1"},
 		{"--shift", "1", "--topic", "t:x"}, {"--shift", "1", "--topic", "t:"}, {"--shift", "1", "--topic", "t:-1"},
 	} {
 		_, stderr, code := command(t, "", append([]string{"group", "reset", "g", "--url", url}, args...)...)
