@@ -52,7 +52,7 @@ func TestPlantedFaultsOfTransactionsAreFound(t *testing.T) {
 	}{
 		"LSO off by one":           {partition.Flaws{LSOOffByOne: true}, "T2"},
 		"no aborted index":         {partition.Flaws{SkipAbortedIndex: true}, "T2"},
-		"one epoch":                {partition.Flaws{SameEpoch: true}, "T4"},
+		"one epoch":                {partition.Flaws{SameEpoch: true}, "D1 T1 T2"},
 		"markers left out":         {partition.Flaws{SkipMarker: true}, "L1"},
 		"any generation commits":   {partition.Flaws{AnyGeneration: true}, "G2 T7"},
 		"offsets before decisions": {partition.Flaws{EarlyOffsets: true}, "G3 T7"},
