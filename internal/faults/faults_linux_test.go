@@ -47,9 +47,7 @@ func TestFaults(t *testing.T) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", *seed)
-	if *binary == "" {
-		*binary = build(t)
-	}
+	build(t)
 	kinds := kindsOf(t)
 	if *timeEach == 0 {
 		storm(t, shortTime, kinds...)
@@ -118,15 +116,19 @@ func again(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// build makes the binary under test.
-func build(t *testing.T) string {
+// build makes the binary under test where none is given. It lasts as long as the test.
+func build(t *testing.T) {
 	t.Helper()
+	if *binary != "" {
+		return
+	}
 	name := filepath.Join(t.TempDir(), "millrace")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", name, "millrace/cmd/millrace")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return name
+	*binary = name
+	t.Cleanup(func() { *binary = "" })
 }
 
 // kindsOf are the kinds of faults to do here.
