@@ -269,7 +269,7 @@ func (r *specReader) operation(path, method string, item, op *yaml.Node) docsOpe
 		ID: r.text(op, "operationId"), Method: strings.ToUpper(method), Path: path,
 		Summary: r.text(op, "summary"), Description: r.text(op, "description"),
 	}
-	url := r.serverURL() + path
+	url, query := r.serverURL()+path, "?"
 	for _, p := range append(r.items(r.get(item, "parameters")), r.items(r.get(op, "parameters"))...) {
 		dp := docsParameter{
 			Name: r.text(p, "name"), In: r.text(p, "in"), Required: r.text(p, "required") == "true",
@@ -277,6 +277,9 @@ func (r *specReader) operation(path, method string, item, op *yaml.Node) docsOpe
 		}
 		if dp.In == "path" && dp.Example != "" {
 			url = strings.ReplaceAll(url, "{"+dp.Name+"}", dp.Example)
+		}
+		if dp.In == "query" && (dp.Required || r.text(p, "x-shown") == "true") {
+			url, query = url+query+dp.Name+"="+dp.Example, "&"
 		}
 		out.Parameters = append(out.Parameters, dp)
 	}
@@ -365,6 +368,8 @@ func (r *specReader) otherForms(url string, op *yaml.Node) (out []docsCall) {
 		if mediaType == "text/event-stream" {
 			call.Title += " (goes on until you stop it)"
 			call.Curl += " -N"
+		}
+		if mediaType == "text/event-stream" && !strings.Contains(url, "?") {
 			address += "?offset=earliest" // by itself it begins at the end, and has nothing to show
 		}
 		call.Curl += " -H " + shellQuoted("Accept: "+mediaType) + " " + shellQuoted(address)

@@ -13,7 +13,15 @@ import (
 )
 
 // asShown runs a line with a curl that does not wait for ever and tells the status behind the body.
-const asShown = `curl() { command curl -sS --max-time 1 -w '\n%{http_code}' "$@"; }
+// A worker's page waits for records.
+const asShown = `curl() {
+  case "$*" in
+  *text/event-stream*) most=1 ;;
+  */groups/*/records*) most=9 ;;
+  *) most=1 ;;
+  esac
+  command curl -sS --max-time $most -w '\n%{http_code}' "$@"
+}
 `
 
 // Every line of curl on the page of the contract works as it stands, against the node that shows it: what it sends is
