@@ -127,7 +127,7 @@ var (
 		Outcome: Failed, Advice: "Use a new key for a new request, and send the same bytes when you repeat one.",
 	}
 	KeyOutcomeUnknown = &Fault{
-		Name: "IDEMPOTENCY_OUTCOME_UNKNOWN", Status: 409, Code: 409,
+		Name: "IDEMPOTENCY_OUTCOME_UNKNOWN", Status: 500, Code: 500,
 		Title:   "What the first request with this key has done is not known",
 		Outcome: Unknown, Advice: "Check whether it took effect; to do it again, use a new key.",
 	}

@@ -226,7 +226,7 @@ func TestIdempotencyKeyAfterACrash(t *testing.T) {
 	attemptAt(t, e, "delete", fp, nil)
 	for range 2 {
 		r := e.keyed("delete", path+"/delete", "application/json", deletion)
-		p := e.problem(r, 409, "IDEMPOTENCY_OUTCOME_UNKNOWN")
+		p := e.problem(r, 500, "IDEMPOTENCY_OUTCOME_UNKNOWN")
 		require.Equal(t, "unknown", p["outcome"])
 	}
 }
