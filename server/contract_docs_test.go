@@ -5,11 +5,14 @@ import (
 	"html"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"millrace/client"
 )
 
 // asShown runs a line with a curl that does not wait for ever and tells the status behind the body.
@@ -48,7 +51,9 @@ func TestLinesOfDocs(t *testing.T) {
 				g.restore(t)
 			}
 			g.clean = false
-			out, status := g.shell(t, html.UnescapeString(line[1]))
+			end := g.worker(t, a[1], line[1])
+			out, status := g.shell(t, g.inTransaction(t, a[1], html.UnescapeString(line[1])))
+			end()
 			require.Regexp(t, `^(2\d\d`+refusedByOne(a[1])+`)$`, status, "%s:\n%s\n%s", a[1], html.UnescapeString(line[1]), out)
 			ran++
 		}
@@ -65,6 +70,62 @@ func TestLinesOfDocs(t *testing.T) {
 		out, _ := g.shell(t, line[1])
 		require.Contains(t, out, `"count":2`, "one record a line")
 	}
+}
+
+// worker makes the member that a line about workers names, where it names one, in a group without others, and the instance
+// that a line about instances names, as it needs it. The function takes the member away again.
+func (g *rig) worker(t *testing.T, operation, line string) (end func()) {
+	t.Helper()
+	switch operation {
+	case "createV2Instance":
+		g.dropInstance(t, "c1")
+		return func() {}
+	case "subscribeV2Instance", "assignV2Instance":
+		g.dropInstance(t, "c1")
+		g.instance(t, `{"name":"c1"}`, "")
+		return func() {}
+	case "readV2Records":
+		if strings.Contains(line, "kafka.json.v2") { // from the end: the keys of orders are not JSON
+			g.dropInstance(t, "c1")
+			g.instance(t, `{"name":"c1","format":"json","consumer.request.timeout.ms":50}`, `{"topics":["orders"]}`)
+		}
+		return func() {}
+	case "commitGroupOffsets", "leaveGroup":
+		g.dropInstance(t, "c1")
+	default:
+		return func() {}
+	}
+	group, err := client.New(g.node.Requestor(), client.Options{}).DescribeGroup(t.Context(), "billing")
+	require.NoError(t, err)
+	for _, m := range group.Members { // of lines before
+		g.call(t, "DELETE", "/v1/groups/billing/members/"+m.ID, nil, nil)
+	}
+	if !strings.Contains(line, "worker-1") {
+		return func() {}
+	}
+	g.call(t, "GET", "/v1/groups/billing/records?topics=orders&member=worker-1&auto_offset_reset=earliest", nil, nil)
+	return func() {
+		if operation != "leaveGroup" {
+			g.call(t, "DELETE", "/v1/groups/billing/members/worker-1", nil, nil)
+		}
+	}
+}
+
+// inTransaction begins the transaction that a line writes in or ends, and puts its epoch into the line.
+func (g *rig) inTransaction(t *testing.T, operation, line string) string {
+	t.Helper()
+	if !slices.Contains([]string{
+		"produceRecordsInTransaction", "commitTransactionOffsets", "commitTransaction", "abortTransaction",
+	}, operation) {
+		return line
+	}
+	var begun struct{ Epoch int }
+	g.call(t, "POST", "/v1/transactions/copier-1", nil, &begun)
+	epoch := "epoch=" + strconv.Itoa(begun.Epoch)
+	if operation == "commitTransaction" || operation == "abortTransaction" {
+		g.call(t, "POST", "/v1/transactions/copier-1/records?topic=orders&"+epoch, map[string]int{"order": 10}, nil)
+	}
+	return strings.Replace(line, "epoch=0", epoch, 1)
 }
 
 // refusedByOne is the status, as a part of an expression, by which one node by itself may refuse an operation; "" if it
