@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,6 +241,9 @@ func TestDiskFullInARound(t *testing.T) {
 			require.NoError(t, k.dir.Checkpoint())
 			k.conf.FileDeleteDelay = time.Hour // nothing makes room meanwhile
 			k.log.Reconfigure(k.conf)
+			require.Eventually(t, func() bool { // nor is any room still to be made of the rounds before
+				return !slices.ContainsFunc(list(t, k.disk), func(e string) bool { return strings.HasSuffix(e, ".deleted") })
+			}, 10*time.Second, time.Millisecond)
 			k.disk.SetQuota(k.disk.Used() + free)
 			k.tried = k.stable()
 			_, err := k.work.Run(context.Background(), k.log, k.options())
