@@ -72,8 +72,8 @@ func TestLinesOfDocs(t *testing.T) {
 	}
 }
 
-// worker makes the member that a line about workers names, where it names one, in a group without others, and the instance
-// that a line about instances names, as it needs it. The function takes the member away again.
+// worker makes the member that a line about workers names, where it names one, in a group without others, and the
+// instance that a line about instances names, as it needs it. The function takes the member away again.
 func (g *rig) worker(t *testing.T, operation, line string) (end func()) {
 	t.Helper()
 	switch operation {
