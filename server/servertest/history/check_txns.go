@@ -22,7 +22,7 @@ func (e *exact) placed() *Violation {
 		for _, s := range o.Txn.Sends {
 			where := e.stored[s.Value]
 			switch {
-			case len(where) > 1:
+			case len(where) > 1 && (!o.Txn.Again || where[1].committed):
 				text := fmt.Sprintf("%q is stored twice, at %s and %s", s.Value, where[0].place, where[1].place)
 				return &Violation{"I1", text, []*Op{o}}
 			case s.Offset < 0:

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,6 +31,8 @@ type Transaction struct {
 	// Decide is when its end was asked for first, 0 if it never was; Commit says which.
 	Decide time.Duration `json:"decide,omitempty"`
 	Commit bool          `json:"commit,omitempty"`
+	// Again says that the values may be sent in several transactions, of which one at most is committed.
+	Again bool `json:"again,omitempty"`
 }
 
 // Sent is a value on its way into a partition, or out of it. The offset is -1 when it is not known.
@@ -133,6 +137,13 @@ type located struct {
 	committed bool
 }
 
+func (l located) rank() int {
+	if l.committed {
+		return 1
+	}
+	return 0
+}
+
 // CheckExact gives what is wrong with what transactions and groups did, as Check does for the rest.
 func CheckExact(ops []*Op, facts Facts) (found []*Violation) {
 	e := &exact{
@@ -164,7 +175,10 @@ func (e *exact) index() {
 		for _, s := range e.facts.Logs[p] {
 			at := place{p, s.Offset}
 			e.at[at] = s
-			e.stored[s.Value] = append(e.stored[s.Value], located{at, s.Committed})
+			if e.stored[s.Value] = append(e.stored[s.Value], located{at, s.Committed}); s.Committed { // it comes first
+				list := e.stored[s.Value]
+				slices.SortStableFunc(list, func(a, b located) int { return cmp.Compare(b.rank(), a.rank()) })
+			}
 		}
 	}
 }

@@ -119,6 +119,10 @@ func goodPlays() map[string]func(p *play) {
 			q := p.poll("r", 0, "1")
 			o.Txn.Decide, o.Return = q.Invoke, q.Return+1
 		},
+		"a value twice, of which one is aborted": func(p *play) {
+			p.txn(ok, "a", true, 4, "1").Txn.Again = true
+			p.facts.Logs[list] = append([]history.Stored{{Offset: 0, Value: "1"}}, p.facts.Logs[list]...)
+		},
 		"writers that cross": func(p *play) {
 			other := history.Partition{Topic: "list", Number: 1}
 			a, b := p.txn(ok, "a", true, 0, "1"), p.txn(ok, "b", true, 1, "2")
@@ -206,6 +210,11 @@ type badPlay struct {
 func badTransactions() map[string]badPlay {
 	return map[string]badPlay{
 		"a value from nowhere": {"D4", func(p *play) { p.store(list, 0, "1", true) }},
+		"a value twice, by tries": {"I1", func(p *play) {
+			p.txn(ok, "a", true, 0, "1").Txn.Again = true
+			p.store(list, 5, "1", false)
+			p.store(list, 7, "1", true)
+		}},
 		"a value twice": {"I1", func(p *play) {
 			p.txn(ok, "a", true, 0, "1")
 			p.store(list, 5, "1", true)

@@ -8,7 +8,8 @@ import (
 	"millrace/server/servertest/history"
 )
 
-// poster makes transfers too, each by one HTTP request that is sent again under its Idempotency-Key until it is answered.
+// poster makes transfers too, each by one HTTP request that is sent again under its Idempotency-Key until it is
+// answered.
 type poster struct {
 	*client
 	count int
@@ -20,8 +21,9 @@ func (p *poster) run() {
 		key := fmt.Sprintf("%s-%d", p.name, p.count)
 		o := &history.Op{
 			Kind: history.Txn, Client: p.name, Session: key, API: "native", Invoke: p.s.h.Now(),
-			Txn: &history.Transaction{ID: key, ProducerID: -1, Epoch: int16(p.count), Decide: p.s.h.Now(), Commit: true},
+			Txn: &history.Transaction{ID: key, ProducerID: -1, Epoch: int16(p.count), Commit: true, Again: true},
 		}
+		o.Txn.Decide = o.Invoke
 		o.Txn.ProducerID -= int64(len(p.name)) + int64(p.name[len(p.name)-1])
 		body := p.body(o, 1+p.rng.IntN(100))
 		answer := p.post(o, key, body)
@@ -60,7 +62,14 @@ func (p *poster) post(o *history.Op, key, body string) (answer []byte) {
 		}
 		r := p.do(p.ctx, q)
 		outcome, note := nativeOutcome(&r)
-		if o.Node, o.Note = q.node.name, note; outcome == history.OK {
+		if r.err != nil {
+			outcome = history.Info // net/http sends what has such a key again by itself: the first one may have arrived
+		}
+		o.Node = q.node.name
+		if note = fmt.Sprintf("; at %.6f %s %s %s", p.s.h.Now().Seconds(), q.node.name, outcome, note); len(o.Note) < 2000 {
+			o.Note += note
+		}
+		if outcome == history.OK {
 			o.Outcome = history.OK
 			p.places(o, &r)
 			return r.body
