@@ -3,6 +3,7 @@ package native_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -142,5 +143,50 @@ func TestPositionsOfPartitionsNotHeardOf(t *testing.T) {
 		status, took = get("/v1/topics/t/records?from=0,1,1,1")
 		require.Equal(t, http.StatusBadRequest, status, "written by hand")
 		require.Zero(t, took)
+	})
+}
+
+// A stream reads a partition that its topic gets meanwhile from where its log starts, also when that is no longer 0 by
+// the time that the stream hears of it.
+func TestTailOfANewPartitionWithDeletedRecords(t *testing.T) {
+	for _, foreign := range []bool{false, true} {
+		t.Run(fmt.Sprintf("foreign=%v", foreign), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newMemoryCluster(1)
+				c.foreign = foreign
+				c.stream(t, "", func(f *flow, ended chan struct{}) {
+					c.put(0, "1")
+					c.grow(2, "10", "11", "12", "13")
+					time.Sleep(6 * time.Second)
+					require.Equal(t, []string{"1", "12", "13"}, shownValues(f.takeText()))
+					c.put(1, "14")
+					c.put(0, "2")
+					require.ElementsMatch(t, []string{"14", "2"}, shownValues(f.takeText()), "at once")
+					c.change(func() {
+						c.logs[1].put("15", "16")
+						c.first[1] = 6
+					})
+					<-ended
+					require.Contains(t, f.takeText(), `"status":416`, "records are deleted that it has not read")
+				})
+			})
+		})
+	}
+}
+
+// A stream that is behind does so too, also while another partition cannot be read.
+func TestBehindStreamOfANewPartitionWithDeletedRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newMemoryCluster(1)
+		c.put(0, "1", "2")
+		c.frozen[0] = true
+		c.stream(t, "?from=0", func(f *flow, ended chan struct{}) {
+			c.grow(2, "10", "11", "12", "13")
+			time.Sleep(10 * time.Second)
+			require.Equal(t, []string{"12", "13"}, shownValues(f.takeText()))
+			c.change(func() { c.frozen[0] = false })
+			time.Sleep(2 * time.Second)
+			require.Equal(t, []string{"1", "2"}, shownValues(f.takeText()))
+		})
 	})
 }

@@ -137,12 +137,23 @@ func listOffsets(ctx context.Context, c *client.Client, t *client.Topic, places 
 	return c.ListOffsets(ctx, t, queries, level)
 }
 
-// fetchedOutOfRange is outOfRange with the bounds that the fetch was refused by. A foreign broker does not tell them.
-func fetchedOutOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place, f *client.FetchResult) error {
+// boundsOf are those of the log that a fetch was refused by. A foreign broker does not tell them, and is asked.
+func boundsOf(ctx context.Context, c *client.Client, t *client.Topic, f *client.FetchResult) (
+	start, end int64, err error,
+) {
 	if f.LogStartOffset < 0 || f.HighWatermark < 0 {
-		return outOfRange(ctx, c, t, at, f.Err)
+		return c.Bounds(ctx, t, f.Partition)
 	}
-	return outside(t, at, f.LogStartOffset, f.HighWatermark, f.Err)
+	return f.LogStartOffset, f.HighWatermark, nil
+}
+
+// fetchedOutOfRange adds both bounds of the log to the answer to a fetch that a place is outside of it.
+func fetchedOutOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place, f *client.FetchResult) error {
+	start, end, err := boundsOf(ctx, c, t, f)
+	if err != nil {
+		return f.Err
+	}
+	return outside(t, at, start, end, f.Err)
 }
 
 // outOfRange adds both bounds of the log to the answer that a place is outside of it.

@@ -202,7 +202,7 @@ func (k *consumer) openStream(ctx context.Context, topic *client.Topic, partitio
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{hub: h, topic: topic, fresh: true}
+	s := &stream{hub: h, topic: topic, begun: len(places), fresh: true}
 	for i := range places {
 		s.offsets = append(s.offsets, places[i].next)
 	}

@@ -34,6 +34,8 @@ type memoryCluster struct {
 	leader  []int32       // by partition; guarded by mu
 	frozen  map[int]bool  // guarded by mu
 	start   map[int]int64 // log end that fetches are held against, where it is set; guarded by mu
+	first   map[int]int64 // log start offset, where records were deleted; guarded by mu
+	foreign bool          // refused fetches do not tell where the log starts
 	racks   map[string]bool
 	fetches int           // guarded by mu
 	changed chan struct{} // guarded by mu
@@ -41,7 +43,8 @@ type memoryCluster struct {
 
 func newMemoryCluster(partitions int) *memoryCluster {
 	c := &memoryCluster{
-		frozen: map[int]bool{}, start: map[int]int64{}, racks: map[string]bool{}, changed: make(chan struct{}),
+		frozen: map[int]bool{}, start: map[int]int64{}, first: map[int]int64{}, racks: map[string]bool{},
+		changed: make(chan struct{}),
 	}
 	for i := range partitions {
 		c.logs, c.leader = append(c.logs, newMemoryLog()), append(c.leader, int32(i))
@@ -88,9 +91,8 @@ func (c *memoryCluster) Request(ctx context.Context, r kmsg.Request) (kmsg.Respo
 		for _, asked := range r.Topics[0].Partitions {
 			p := kmsg.NewListOffsetsResponseTopicPartition()
 			p.Partition = asked.Partition
-			if asked.Timestamp == client.Latest {
-				l, _ := c.look(int(asked.Partition), 0)
-				p.Offset = l.HighWatermark
+			if p.Offset = c.lowest(int(asked.Partition)); asked.Timestamp == client.Latest {
+				p.Offset = c.highest(int(asked.Partition))
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
@@ -101,7 +103,20 @@ func (c *memoryCluster) Request(ctx context.Context, r kmsg.Request) (kmsg.Respo
 	return c.fetch(ctx, r.(*kmsg.FetchRequest))
 }
 
-// look is what a partition answers, and whether it does at all.
+func (c *memoryCluster) lowest(partition int) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first[partition]
+}
+
+func (c *memoryCluster) highest(partition int) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, _ := c.look(partition, c.first[partition])
+	return p.HighWatermark
+}
+
+// look is what a partition answers, and whether it does at all. It is called with mu held.
 func (c *memoryCluster) look(partition int, from int64) (p kmsg.FetchResponseTopicPartition, frozen bool) {
 	p, _ = c.logs[partition].look(from)
 	p.Partition = int32(partition)
@@ -110,7 +125,23 @@ func (c *memoryCluster) look(partition int, from int64) (p kmsg.FetchResponseTop
 			p.ErrorCode, p.RecordBatches = kerr.OffsetOutOfRange.Code, nil
 		}
 	}
+	if low := c.first[partition]; from < low {
+		p.ErrorCode, p.RecordBatches, p.LogStartOffset = kerr.OffsetOutOfRange.Code, nil, low
+		if c.foreign {
+			p.LogStartOffset = -1
+		}
+	}
 	return p, c.frozen[partition]
+}
+
+// grow adds a partition of some records, of which those below first are deleted already.
+func (c *memoryCluster) grow(first int64, values ...string) {
+	c.change(func() {
+		i := len(c.logs)
+		c.logs, c.leader = append(c.logs, newMemoryLog()), append(c.leader, int32(i))
+		c.logs[i].put(values...)
+		c.first[i] = first
+	})
 }
 
 func (c *memoryCluster) fetch(ctx context.Context, r *kmsg.FetchRequest) (kmsg.Response, error) {

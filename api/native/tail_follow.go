@@ -38,6 +38,7 @@ type hubReader struct {
 // hubPart is how it stands with one partition of a hub.
 type hubPart struct {
 	busy    bool
+	young   bool      // it came after the hub, and was never read: it is read from where its log starts
 	failing time.Time // since when it cannot be read; zero while it can
 	due     time.Time // while failing: not to be tried before
 	retry   time.Duration
@@ -213,6 +214,9 @@ func (h *hub) write(e *eventWriter, s *scanner, results []client.FetchResult, no
 		at := h.index(f.Partition)
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
+			if h.parts[at].young && e.begin(h.ctx, at, f) {
+				continue
+			}
 			return faulty, h.lost(h.topic, place{partition: f.Partition, next: e.offsets[at]}, f)
 		case isDamage(f.Err):
 			return faulty, e.unreadable(at, f.Partition, f.Err)
@@ -287,6 +291,9 @@ func (h *hub) refresh() error {
 	if _, offsets := h.tail(); h.key.partition == allPartitions && len(t.Partitions) > len(offsets) {
 		grown := make([]int64, len(t.Partitions))
 		copy(grown, offsets)
+		for len(h.parts) < len(grown) {
+			h.parts = append(h.parts, hubPart{young: len(h.parts) >= len(offsets)})
+		}
 		h.mu.Lock()
 		h.offsets = grown
 		h.mu.Unlock()

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -47,6 +48,7 @@ func commentFrame() frame { return sealFrame(append(newFrame(nil), ": keep-alive
 
 // eventWriter turns fetched records into frames of events. The id of each event is the position after its record.
 type eventWriter struct {
+	client  *client.Client
 	json    jsonEncoder
 	watch   plainWatch
 	key     hubKey
@@ -68,6 +70,7 @@ type eventWriter struct {
 func newEventWriter(h *hub, topic *client.Topic, offsets []int64, count int) *eventWriter {
 	e := &eventWriter{
 		json: jsonEncoder{key: h.key.key, value: h.key.value, lines: true}, key: h.key, tag: topicTag(h.key.id),
+		client:  h.tails.consumer.client,
 		watch:   plainWatch{known: h.tails.consumer.plain, topic: topic},
 		offsets: make([]int64, max(len(offsets), count)),
 	}
@@ -95,6 +98,16 @@ func (e *eventWriter) write(s *scanner, i int, f *client.FetchResult, bound int6
 	})
 	e.offsets[i] = next
 	return err
+}
+
+// begin moves the partition at index i, of which f says that its log starts later, to that start.
+func (e *eventWriter) begin(ctx context.Context, i int, f *client.FetchResult) bool {
+	start, _, err := boundsOf(ctx, e.client, e.watch.topic, f)
+	if err != nil || start <= e.offsets[i] {
+		return false
+	}
+	e.offsets[i] = start
+	return true
 }
 
 // unreadable says that the batch of the partition at index i cannot be read from where the writer stands.

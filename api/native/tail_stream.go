@@ -24,6 +24,7 @@ type stream struct {
 	done  func() // gives back the stream's place among all streams
 
 	offsets []int64 // by partition, in the order of the hub's; shared with the hub, replaced but never changed
+	begun   int     // partitions that the topic had when the stream was opened
 	seq     uint64
 	synced  bool
 	fresh   bool      // not all was fetched once: where the stream starts may be outside the log
@@ -209,6 +210,9 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 		delete(s.later, at)
 		switch {
 		case errors.Is(f.Err, kerr.OffsetOutOfRange):
+			if at >= s.begun && from == 0 && e.begin(ctx, at, f) {
+				continue // it came after the stream, which reads it from where its log starts
+			}
 			return nil, goOn, s.lost(place{partition: f.Partition, next: from}, f)
 		case isDamage(f.Err):
 			fault = e.unreadable(at, f.Partition, f.Err)

@@ -244,7 +244,7 @@ func (s *sim) finalOthers(m *machine, t *topic) {
 	}
 	l := live{w: &watcher{client: s.operator}, session: "stream at " + m.name, topic: t.name, left: left}
 	if l.follow(m, s.readWithin()+forgottenWithin); len(left) > 0 {
-		s.violate("L2", "%s does not stream %s to its end: %v", m.name, t.name, left)
+		s.violate("L2", "%s does not stream %s to its end: %v %.500s", m.name, t.name, left, l.farewell)
 	}
 }
 

@@ -187,7 +187,8 @@ type live struct {
 	topic   string
 	id      string // of the last event
 	// Of a final read: where the partitions end that it has not reached the end of. It ends when there are none.
-	left map[int32]int64
+	left     map[int32]int64
+	farewell string // why the node ended the stream
 }
 
 // follow reads the stream at a node for a time.
@@ -225,6 +226,8 @@ func (l *live) events(n *machine, b *bufio.Reader) {
 		case line == "":
 			if event == "" {
 				l.event(n, id, data)
+			} else {
+				l.farewell = event + " " + data
 			}
 			if id != "" {
 				l.id = id
