@@ -100,6 +100,7 @@ func (c *client) send(ctx context.Context, q request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
+	req.GetBody = nil // else what has an Idempotency-Key is sent again without a word
 	for k, v := range q.header {
 		req.Header.Set(k, v)
 	}

@@ -62,9 +62,6 @@ func (p *poster) post(o *history.Op, key, body string) (answer []byte) {
 		}
 		r := p.do(p.ctx, q)
 		outcome, note := nativeOutcome(&r)
-		if r.err != nil {
-			outcome = history.Info // net/http sends what has such a key again by itself: the first one may have arrived
-		}
 		o.Node = q.node.name
 		if note = fmt.Sprintf("; at %.6f %s %s %s", p.s.h.Now().Seconds(), q.node.name, outcome, note); len(o.Note) < 2000 {
 			o.Note += note
