@@ -96,8 +96,8 @@ func (e *exactPlan) longest() time.Duration {
 // String tells the plan on one line.
 func (e *exactPlan) String() string {
 	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d keepers, %d posters, "+
-		"%d partitions, timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers, e.copying, e.readers, e.workers,
-		e.keepers, e.posters, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
+		"%d partitions, timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers, e.copying,
+		e.readers, e.workers, e.keepers, e.posters, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
 }
 
 // exactTopics are the topics that transactions write to.
