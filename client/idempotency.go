@@ -21,6 +21,9 @@ const KeysTopic = "__idempotency_keys"
 
 // What is fixed about keys.
 const (
+	// shownTries and shownPause bound the wait for a topic that was just made.
+	shownTries     = 250
+	shownPause     = 20 * time.Millisecond
 	keysPartitions = 16
 	// keysRetention keeps an entry for longer than a partition remembers the producer that stands for its key, 24 h and
 	// what the next look at them takes: while the key is known, so is its entry.
@@ -183,13 +186,26 @@ func (k *Keys) place(ctx context.Context, key string) (*Topic, int32, error) {
 	topic, err := k.client.Topic(ctx, KeysTopic, Refuse)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		if err = k.makeTopic(ctx); err == nil {
-			topic, err = k.client.loadTopic(ctx, KeysTopic, Refuse)
+			topic, err = k.made(ctx)
 		}
 	}
 	if err != nil {
 		return nil, 0, err
 	}
 	return topic, record.KeyPartition([]byte(key), int32(len(topic.Partitions))), nil
+}
+
+// made waits until the node shows the topic, which another request, or another node, may have made a moment ago.
+func (k *Keys) made(ctx context.Context) (*Topic, error) {
+	for try := 0; ; try++ {
+		topic, err := k.client.loadTopic(ctx, KeysTopic, Refuse)
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) || try == shownTries {
+			return topic, err
+		}
+		if err := sleep(ctx, shownPause); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (k *Keys) makeTopic(ctx context.Context) error {
