@@ -81,8 +81,8 @@ var errLost = errors.New("the answer was lost")
 func (s *shaky) send(ctx context.Context, path, body string, header http.Header) (reply, error) {
 	var twin sync.WaitGroup
 	defer twin.Wait()
-	if s.chance(4) {
-		twin.Go(func() { _, _ = s.once(ctx, path, body, header) })
+	if whole := ctx; s.chance(4) {
+		twin.Go(func() { _, _ = s.once(whole, path, body, header) })
 	}
 	if s.chance(6) {
 		s.mu.Lock()

@@ -689,12 +689,9 @@ func TestListGroups(t *testing.T) {
 		require.InDelta(t, 15*time.Second, time.Since(start), float64(time.Second))
 
 		c.log()
-		moved := false
+		var move sync.Once
 		c.answer = func(_ context.Context, node int32, r kmsg.Request) (kmsg.Response, error) {
-			if !moved {
-				moved = true
-				c.publish(led(t, 3, 3, 3))
-			}
+			move.Do(func() { c.publish(led(t, 3, 3, 3)) })
 			return r.ResponseKind(), nil
 		}
 		require.Empty(t, names(0))
