@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -150,7 +151,7 @@ func (h *Handler) admit(r *http.Request) *refused {
 	return nil
 }
 
-// read reads and decodes the request into memory of the arena.
+// read reads and decodes the request; those that carry batches into memory of the arena.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, m memory) (kmsg.Request, *refused) {
 	key, err := strconv.ParseInt(strings.TrimPrefix(r.URL.Path, Path), 10, 16)
 	if err != nil {
@@ -169,6 +170,10 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m memory) (kmsg.R
 	body, no := h.body(w, r, m)
 	if no != nil {
 		return nil, no
+	}
+	if key != int64(kmsg.Produce) && key != int64(kmsg.Fetch) {
+		// Coordinators keep what members tell of themselves, and may be at work on a request whose sender is gone.
+		body = bytes.Clone(body)
 	}
 	req, err := ReadRequest(int16(key), int16(version), body)
 	if err != nil {
