@@ -89,10 +89,10 @@ func TestProduceRetries(t *testing.T) {
 func TestProduceBatches(t *testing.T) {
 	small, large := strings.Repeat("s", 10_000)+"\n", strings.Repeat("l", maxBatchBytes+1)+"\n"
 	url, requests := answering(t, answer(200, oneStored))
-	input := strings.Repeat(small, 250) + large + small + strings.Repeat("s\n", 3)
+	input := strings.Repeat(small, 1500) + large + small + strings.Repeat("s\n", 3)
 	_, stderr, code := command(t, input, "produce", "t", "--url", url)
 	require.Equal(t, exitOK, code, stderr)
-	require.Contains(t, stderr, "stored 255 records")
+	require.Contains(t, stderr, "stored 1505 records")
 	whole := 0
 	for _, r := range requests() {
 		if strings.Contains(r, "lllll") {
