@@ -131,18 +131,9 @@ func (c *cli) listGroups(ctx context.Context, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	groups := []groupSummary{}
-	for more := true; more; {
-		var page struct {
-			Items []groupSummary `json:"items"`
-			Next  string         `json:"next_cursor"`
-		}
-		if err := r.do(ctx, call{method: http.MethodGet, path: "/v1/groups", query: query}, &page); err != nil {
-			return err
-		}
-		groups = append(groups, page.Items...)
-		query.Set("cursor", page.Next)
-		more = page.Next != ""
+	groups, err := pages[groupSummary](ctx, r, "/v1/groups", query)
+	if err != nil {
+		return err
 	}
 	if asJSON {
 		return json.NewEncoder(c.out).Encode(groups)

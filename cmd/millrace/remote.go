@@ -92,6 +92,25 @@ func (r *remote) request(ctx context.Context, c call) (*http.Request, error) {
 	return req, nil
 }
 
+// pages reads a list to its end.
+func pages[T any](ctx context.Context, r *remote, path string, query url.Values) ([]T, error) {
+	all := []T{}
+	for {
+		var page struct {
+			Items []T    `json:"items"`
+			Next  string `json:"next_cursor"`
+		}
+		if err := r.do(ctx, call{method: http.MethodGet, path: path, query: query}, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("cursor", page.Next)
+	}
+}
+
 // do sends a call and decodes a 2xx answer into out, which may be nil. Every other end is an error with its exit code.
 func (r *remote) do(ctx context.Context, c call, out any) error {
 	req, err := r.request(ctx, c)

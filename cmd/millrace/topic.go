@@ -83,19 +83,10 @@ func (c *cli) listTopics(ctx context.Context, internal bool) error {
 	if err != nil {
 		return err
 	}
-	topics := []topicSummary{}
 	query := url.Values{"limit": {"1000"}, "internal": {strconv.FormatBool(internal)}}
-	for more := true; more; {
-		var page struct {
-			Items []topicSummary `json:"items"`
-			Next  string         `json:"next_cursor"`
-		}
-		if err := r.do(ctx, call{method: http.MethodGet, path: "/v1/topics", query: query}, &page); err != nil {
-			return err
-		}
-		topics = append(topics, page.Items...)
-		query.Set("cursor", page.Next)
-		more = page.Next != ""
+	topics, err := pages[topicSummary](ctx, r, "/v1/topics", query)
+	if err != nil {
+		return err
 	}
 	if asJSON {
 		return json.NewEncoder(c.out).Encode(topics)

@@ -84,18 +84,9 @@ func (c *cli) listTxns(ctx context.Context, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	all := []txnSummary{}
-	for more := true; more; {
-		var page struct {
-			Items []txnSummary `json:"items"`
-			Next  string       `json:"next_cursor"`
-		}
-		if err := r.do(ctx, call{method: http.MethodGet, path: "/v1/transactions", query: query}, &page); err != nil {
-			return err
-		}
-		all = append(all, page.Items...)
-		query.Set("cursor", page.Next)
-		more = page.Next != ""
+	all, err := pages[txnSummary](ctx, r, "/v1/transactions", query)
+	if err != nil {
+		return err
 	}
 	if asJSON {
 		return json.NewEncoder(c.out).Encode(all)
