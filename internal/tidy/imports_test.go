@@ -40,11 +40,17 @@ var places = map[string]place{
 
 	"api/*":          {users, 80},
 	"api":            {users, 79},
-	"api/rawjson":    {users, 78},
 	"schemaregistry": {users, 70},
 	"connect":        {users, 70},
 	"consumer":       {users, 65},
 	"client":         {users, 60},
+
+	"schemaregistry/serde":      {users, 71},
+	"schemaregistry/avro":       {users, 68},
+	"schemaregistry/jsonschema": {users, 68},
+	"schemaregistry/protobuf":   {users, 68},
+	"schemaregistry/schema":     {users, 66},
+	"api/rawjson":               {users, 59},
 
 	"server/broker":      {cluster, 80},
 	"server/coordinator": {cluster, 75},
