@@ -33,6 +33,27 @@ func TestMemberTagsSurviveEncoding(t *testing.T) {
 	require.Equal(t, int32(-1), wait)
 }
 
+func TestCommitTagsSurviveEncoding(t *testing.T) {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.SetVersion(5)
+	require.False(t, ktag.Held(&req.UnknownTags))
+	topic, part := kmsg.NewTxnOffsetCommitRequestTopic(), kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	_, ok := ktag.CommitFrom(&part.UnknownTags)
+	require.False(t, ok)
+	ktag.SetCommitFrom(&part.UnknownTags, -1)
+	topic.Topic, topic.Partitions = "t", append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+	ktag.SetHeld(&req.UnknownTags)
+
+	got := kmsg.NewPtrTxnOffsetCommitRequest()
+	got.SetVersion(5)
+	require.NoError(t, got.ReadFrom(req.AppendTo(nil)))
+	require.True(t, ktag.Held(&got.UnknownTags))
+	from, ok := ktag.CommitFrom(&got.Topics[0].Partitions[0].UnknownTags)
+	require.True(t, ok)
+	require.Equal(t, int64(-1), from)
+}
+
 func TestMalformedMemberTags(t *testing.T) {
 	var tags kmsg.Tags
 	tags.Set(10101, []byte{1, 2, 3})

@@ -276,6 +276,16 @@ func (c *consumer) checkCommit(member string, epoch int32, txn bool) *kerr.Error
 	return kerr.StaleMemberEpoch
 }
 
+// holds says whether a member has a partition or has yet to give it up. Of one that subscribes to nothing the group does
+// not know what it reads.
+func (c *consumer) holds(member string, p partitionID) bool {
+	m := c.members[member]
+	if m == nil || len(m.topics) == 0 && (m.topicRegex == nil || *m.topicRegex == "") {
+		return true
+	}
+	return c.owners[p] == member
+}
+
 // tombstones ends the group, which has no members.
 func (c *consumer) tombstones() []coordinator.KV {
 	var kvs []coordinator.KV

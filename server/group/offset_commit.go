@@ -4,6 +4,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/server/coordinator"
 	"millrace/server/metadata"
 )
@@ -14,6 +15,9 @@ import (
 // generation below 0, while the group has no members; then a group that there was not is made. Partitions are refused
 // one by one: unknown ones, negative offsets, metadata beyond offset.metadata.max.bytes. Those that are not are one
 // batch of the log. An offset beyond the end of its log is taken, as in Kafka.
+//
+// Beyond Kafka, a partition may say which offset is to be committed at the moment (ktag.SetCommitFrom), and a member that
+// it is to have the partition (ktag.SetHeld): then of two who have done the same records one is refused.
 
 func (s *shard) handleOffsetCommit(
 	req *kmsg.OffsetCommitRequest, _ caller, reply *coordinator.Reply[*kmsg.OffsetCommitResponse],
@@ -25,6 +29,9 @@ func (s *shard) handleOffsetCommit(
 		return
 	}
 	c := s.newCommit(req.Group)
+	if ktag.Held(&req.UnknownTags) {
+		c.holder = req.MemberID
+	}
 	resp := kmsg.NewPtrOffsetCommitResponse()
 	for i := range req.Topics {
 		in, out := &req.Topics[i], kmsg.NewOffsetCommitResponseTopic()
@@ -35,7 +42,8 @@ func (s *shard) handleOffsetCommit(
 			o := kmsg.NewOffsetCommitResponseTopicPartition()
 			o.Partition, o.ErrorCode = p.Partition, codeOf(e)
 			if e == nil {
-				o.ErrorCode = codeOf(c.add(topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata))
+				o.ErrorCode = codeOf(c.add(topic, &wanted{p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, &p.UnknownTags},
+					&o.UnknownTags))
 			}
 			out.Partitions = append(out.Partitions, o)
 		}
@@ -95,6 +103,18 @@ type commit struct {
 	limit   int // of metadata, in bytes
 	records []coordinator.KV
 	marks   []commitMark
+
+	producer int64  // of the transaction, -1: there is none
+	holder   string // the member that is to have the partitions; empty: they are not looked at
+}
+
+// wanted is what is to be committed for a partition.
+type wanted struct {
+	partition int32
+	offset    int64
+	epoch     int32
+	text      *string
+	tags      *kmsg.Tags
 }
 
 // commitMark names a partition that was committed, and its topic as it was then.
@@ -107,6 +127,7 @@ func (s *shard) newCommit(group string) *commit {
 	image := s.image()
 	return &commit{
 		shard: s, group: group, image: image, now: s.millis(), limit: image.Settings().Group.OffsetMetadataMaxBytes,
+		producer: -1,
 	}
 }
 
@@ -128,22 +149,65 @@ func topicOf(image *metadata.Image, name string, id [16]byte) (*metadata.Topic, 
 	return nil, kerr.UnknownTopicOrPartition
 }
 
-// add takes up one partition, or says why not.
-func (c *commit) add(topic *metadata.Topic, partition int32, offset int64, epoch int32, text *string) *kerr.Error {
-	o := committed{offset: offset, leaderEpoch: epoch, commitTimestamp: c.now}
-	if text != nil {
-		o.metadata = *text
+// add takes up one partition, or says why not. Answer is where the answer about it has its tags.
+func (c *commit) add(topic *metadata.Topic, w *wanted, answer *kmsg.Tags) *kerr.Error {
+	o := committed{offset: w.offset, leaderEpoch: w.epoch, commitTimestamp: c.now}
+	if w.text != nil {
+		o.metadata = *w.text
 	}
 	switch {
-	case partition < 0 || int(partition) >= len(topic.Partitions):
+	case w.partition < 0 || int(w.partition) >= len(topic.Partitions):
 		return kerr.UnknownTopicOrPartition
 	case len(o.metadata) > c.limit:
 		return kerr.OffsetMetadataTooLarge
-	case offset < 0:
+	case w.offset < 0:
 		return kerr.InvalidRequest
+	case !c.held(topic, w.partition):
+		return kerr.FencedMemberEpoch
 	}
-	c.records = append(c.records, coordinator.KV{Key: offsetKey(c.group, topic.Name, partition), Value: encodeOffset(&o)})
-	c.marks = append(c.marks, commitMark{topic, partition})
+	if e := c.compare(topic, w, answer); e != nil {
+		return e
+	}
+	kv := coordinator.KV{Key: offsetKey(c.group, topic.Name, w.partition), Value: encodeOffset(&o)}
+	c.records = append(c.records, kv)
+	c.marks = append(c.marks, commitMark{topic, w.partition})
+	return nil
+}
+
+// held says whether the member that commits has a partition, where that is asked for and the group knows.
+func (c *commit) held(topic *metadata.Topic, partition int32) bool {
+	if c.holder == "" || c.shard.cfg.Flaws.AnyGeneration {
+		return true
+	}
+	of := c.shard.consumerIf(c.group)
+	return of == nil || of.holds(c.holder, partitionID{topic.ID, partition})
+}
+
+// compare refuses a partition of which something else is committed than who commits says.
+func (c *commit) compare(topic *metadata.Topic, w *wanted, answer *kmsg.Tags) *kerr.Error {
+	from, asked := ktag.CommitFrom(w.tags)
+	if !asked {
+		return nil
+	}
+	at := int64(-1)
+	if g := c.shard.groups[c.group]; g != nil {
+		if o := g.offset(topic.Name, w.partition); o != nil {
+			at = o.offset
+		}
+		tp := topicPartition{topic.Name, w.partition}
+		for _, producer := range g.pending[tp] {
+			if producer != c.producer {
+				return kerr.UnstableOffsetCommit
+			}
+			if at = c.shard.pending[producer].offsets[groupPartition{g, tp}].offset; at == w.offset {
+				from = at // the same again: the answer to the first was lost
+			}
+		}
+	}
+	ktag.SetActualOffset(answer, at)
+	if at != from && !c.shard.cfg.Flaws.AnyGeneration {
+		return kerr.InvalidUpdateVersion
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/internal/ktag"
 	"millrace/server/coordinator"
 	"millrace/server/metadata"
 )
@@ -108,6 +109,9 @@ func (s *shard) handleTxnOffsetCommit(
 		return
 	}
 	c := s.newCommit(req.Group)
+	if c.producer = batch.ProducerID; ktag.Held(&req.UnknownTags) {
+		c.holder = req.MemberID
+	}
 	resp := kmsg.NewPtrTxnOffsetCommitResponse()
 	for i := range req.Topics {
 		in, out := &req.Topics[i], kmsg.NewTxnOffsetCommitResponseTopic()
@@ -118,7 +122,8 @@ func (s *shard) handleTxnOffsetCommit(
 			o := kmsg.NewTxnOffsetCommitResponseTopicPartition()
 			o.Partition, o.ErrorCode = p.Partition, codeOf(e)
 			if e == nil {
-				o.ErrorCode = codeOf(c.add(topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata))
+				o.ErrorCode = codeOf(c.add(topic, &wanted{p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, &p.UnknownTags},
+					&o.UnknownTags))
 			}
 			out.Partitions = append(out.Partitions, o)
 		}
