@@ -35,14 +35,14 @@ func TestOldLogs(t *testing.T) {
 	}
 }
 
-func snapshotText(t *testing.T, m *metadata.Image) string {
+func snapshotText(t require.TestingT, m *metadata.Image) string {
 	var b bytes.Buffer
 	require.NoError(t, m.WriteSnapshot(&b))
 	return b.String()
 }
 
 // stateText is a snapshot without its index.
-func stateText(t *testing.T, m *metadata.Image) string {
+func stateText(t require.TestingT, m *metadata.Image) string {
 	text := snapshotText(t, m)
 	return strings.Replace(text, fmt.Sprintf(`"index":%d,`, m.Index), "", 1)
 }

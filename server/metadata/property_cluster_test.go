@@ -126,7 +126,7 @@ func drawAlterPartition(t *rapid.T, image *metadata.Image) *metadata.AlterPartit
 }
 
 // requireSoundPartition checks what always holds for one partition.
-func requireSoundPartition(t *testing.T, m *metadata.Image, p *metadata.Partition) {
+func requireSoundPartition(t require.TestingT, m *metadata.Image, p *metadata.Partition) {
 	for _, part := range [][]int32{p.ISR, p.ELR, p.LastKnownELR, p.Adding, p.Removing} {
 		require.Subset(t, p.Replicas, part)
 		requireDistinct(t, part)
@@ -154,7 +154,7 @@ func requireSoundPartition(t *testing.T, m *metadata.Image, p *metadata.Partitio
 	}
 }
 
-func requireDistinct(t *testing.T, ids []int32) {
+func requireDistinct(t require.TestingT, ids []int32) {
 	require.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), len(ids))
 }
 
@@ -183,45 +183,85 @@ func setOf(ids ...int32) map[int32]bool {
 	return set
 }
 
-// TestClusterSequences runs random commands about brokers and replicas on machines of two nodes, whose
-// static configuration differs. It checks each step against a model of what records replicas hold.
+// sequence is machines of two nodes, whose static configuration differs, that take the same commands. Each is checked
+// against a model of what records replicas hold.
+type sequence struct {
+	a, b  *metadata.Machine
+	model replicaModel
+}
+
+// newSequence begins with what clusterSetUp makes.
+func newSequence(t testing.TB) *sequence {
+	s := &sequence{a: newMachine(t, nil), model: make(replicaModel), b: newMachine(t, map[string]string{
+		"min.insync.replicas": "3", "unclean.leader.election.enable": "true",
+	})}
+	for _, c := range clusterSetUp() {
+		s.run(t, c)
+	}
+	return s
+}
+
+func (s *sequence) run(t require.TestingT, c metadata.Command) metadata.Result {
+	before := s.a.Image()
+	entry, err := metadata.Encode(c)
+	require.NoError(t, err)
+	answer, err := s.a.Apply(before.Index+1, entry)
+	require.NoError(t, err)
+	answerB, err := s.b.Apply(before.Index+1, entry)
+	require.NoError(t, err)
+	after, other := s.a.Image(), s.b.Image()
+	requireSameAnswer(t, answer, answerB)
+	require.Equal(t, after.Hash(), other.Hash())
+	requireSound(t, after)
+	if _, ok := c.(*metadata.AlterConfigs); !ok { // the same value again is a change there
+		require.Equal(t, answer.Changed, stateText(t, before) != stateText(t, after), "%T", c)
+	}
+	requireRepeatable(t, after, c, answer)
+	for topic := range after.Topics() {
+		require.Equal(t, topic.Settings.MinInsyncReplicas, other.Topic(topic.Name).Settings.MinInsyncReplicas)
+		for i := range topic.Partitions {
+			s.model.check(t, step{before, after, c, answer}, topic, i)
+		}
+	}
+	return answer
+}
+
+// TestClusterSequences runs random commands about brokers and replicas.
 func TestClusterSequences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		a := newMachine(t, nil)
-		b, err := metadata.NewMachine(metadata.Options{NodeID: 2, Static: map[string]string{
-			"min.insync.replicas": "3", "unclean.leader.election.enable": "true",
-		}})
-		require.NoError(t, err)
-		model := make(replicaModel)
-		run := func(c metadata.Command) {
-			before := a.Image()
-			entry, err := metadata.Encode(c)
-			require.NoError(t, err)
-			answer, err := a.Apply(before.Index+1, entry)
-			require.NoError(t, err)
-			answerB, err := b.Apply(before.Index+1, entry)
-			require.NoError(t, err)
-			requireSameAnswer(t, answer, answerB)
-			require.Equal(t, a.Image().Hash(), b.Image().Hash())
-			requireSound(t, a.Image())
-			if _, ok := c.(*metadata.AlterConfigs); !ok { // the same value again is a change there
-				require.Equal(t, answer.Changed, stateText(t, before) != stateText(t, a.Image()), "%T", c)
-			}
-			requireRepeatable(t, a.Image(), c, answer)
-			for topic := range a.Image().Topics() {
-				require.Equal(t, topic.Settings.MinInsyncReplicas, b.Image().Topic(topic.Name).Settings.MinInsyncReplicas)
-				for i := range topic.Partitions {
-					model.check(t, step{before, a.Image(), c, answer}, topic, i)
-				}
-			}
-		}
-		for _, c := range clusterSetUp() {
-			run(c)
-		}
+		s := newSequence(t)
 		for i := range rapid.IntRange(1, 60).Draw(r, "commands") {
-			run(drawClusterCommand(r, a.Image(), i))
+			s.run(r, drawClusterCommand(r, s.a.Image(), i))
 		}
 	})
+}
+
+// A leader whose word completes a reassignment that takes a replica away leads on in the next epoch. If it did not hear
+// the answer and says the same again, it hears that the epoch in which it says so is over.
+func TestRepeatedWordThatCompletedAReassignment(t *testing.T) {
+	s := newSequence(t)
+	reassigned := s.run(t, &metadata.AlterReassignments{AllowRFChange: true, Partitions: []metadata.Reassignment{
+		{Topic: "d", Partition: 1, Replicas: []int32{3, 4}},
+	}})
+	require.Zero(t, reassigned.Items[0].Code, reassigned.Items[0].Message)
+	p := s.a.Image().Topic("d").Partitions[1]
+	require.Equal(t, []int32{3, 4, 2}, p.Replicas)
+	require.Equal(t, []int32{3, 2}, p.ISR)
+	epoch := func(id int32) int64 { return s.a.Image().BrokerEpoch(id) }
+	c := &metadata.AlterPartition{BrokerID: 3, BrokerEpoch: epoch(3), Partitions: []metadata.AlteredPartition{{
+		TopicID: metadata.UUID{2}, Partition: 1, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch,
+		ISR: []metadata.ISRMember{{ID: 2, Epoch: epoch(2)}, {ID: 3, Epoch: epoch(3)}, {ID: 4, Epoch: epoch(4)}},
+	}}}
+	answer := s.run(t, c)
+	require.Zero(t, answer.Items[0].Code, answer.Items[0].Message)
+	now := answer.Items[0].Partition
+	require.Equal(t, []int32{3, 4}, now.Replicas)
+	require.Equal(t, []int32{3, 4}, now.ISR)
+	require.Equal(t, int32(3), now.Leader)
+	require.Equal(t, p.LeaderEpoch+1, now.LeaderEpoch)
+	again := s.run(t, c)
+	require.Equal(t, kerr.FencedLeaderEpoch.Code, again.Items[0].Code)
+	require.False(t, again.Changed)
 }
 
 // clusterSetUp is four brokers and two topics of them.
@@ -243,19 +283,28 @@ func clusterSetUp() []metadata.Command {
 	}})
 }
 
-// requireRepeatable checks that a leader whose answer got lost can ask again.
-func requireRepeatable(t *testing.T, m *metadata.Image, c metadata.Command, answer metadata.Result) {
+// requireRepeatable checks that a leader whose answer got lost can ask again: it gets the same answer, or hears that its
+// leader epoch is over. That is so where what it said has completed a reassignment which took a replica away: it leads
+// on in the next epoch, of which the metadata tells it.
+func requireRepeatable(t require.TestingT, m *metadata.Image, c metadata.Command, answer metadata.Result) {
 	alter, ok := c.(*metadata.AlterPartition)
 	if !ok || answer.Items[0].Code != 0 || alter.Partitions[0].Resign {
 		return
 	}
 	again := m.Evaluate(c)
-	require.Zero(t, again.Items[0].Code, again.Items[0].Message)
 	require.False(t, again.Changed)
+	now, asked := answer.Items[0].Partition, &alter.Partitions[0]
+	require.Equal(t, alter.BrokerID, now.Leader)
+	if now.LeaderEpoch > asked.LeaderEpoch {
+		require.Equal(t, kerr.FencedLeaderEpoch.Code, again.Items[0].Code, again.Items[0].Message)
+		return
+	}
+	require.Zero(t, again.Items[0].Code, again.Items[0].Message)
+	require.Equal(t, now, again.Items[0].Partition)
 }
 
 // check compares a partition with what it was before a command.
-func (r replicaModel) check(t *testing.T, s step, topic *metadata.Topic, i int) {
+func (r replicaModel) check(t require.TestingT, s step, topic *metadata.Topic, i int) {
 	p, k := &topic.Partitions[i], key{topic.ID, i}
 	was := s.before.TopicByID(topic.ID)
 	if was == nil {
@@ -323,7 +372,7 @@ func (r replicaModel) altered(k key, p *metadata.Partition, c *metadata.AlterPar
 }
 
 // requireEpochs checks that epochs move as they must, and not when they need not.
-func requireEpochs(t *testing.T, old, now *metadata.Partition) {
+func requireEpochs(t require.TestingT, old, now *metadata.Partition) {
 	same := *now
 	same.LeaderEpoch, same.PartitionEpoch = old.LeaderEpoch, old.PartitionEpoch
 	if drawPartition(&same) == drawPartition(old) && now.PartitionEpoch == old.PartitionEpoch {

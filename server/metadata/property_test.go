@@ -89,7 +89,7 @@ func TestCommandSequences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		a := newMachine(t, nil)
 		b, err := metadata.NewMachine(metadata.Options{NodeID: 2, Static: map[string]string{"log.retention.ms": "77"}})
-		require.NoError(t, err)
+		require.NoError(r, err)
 		type moment struct {
 			image *metadata.Image
 			drawn string
@@ -98,33 +98,33 @@ func TestCommandSequences(t *testing.T) {
 		for i := range rapid.IntRange(1, 20).Draw(r, "commands") {
 			past = append(past, moment{a.Image(), draw(a.Image())})
 			entry, err := metadata.Encode(drawCommand(r, a.Image(), i))
-			require.NoError(t, err)
+			require.NoError(r, err)
 			answerA, err := a.Apply(uint64(i+1), entry)
-			require.NoError(t, err)
+			require.NoError(r, err)
 			answerB, err := b.Apply(uint64(i+1), entry)
-			require.NoError(t, err)
-			requireSameAnswer(t, answerA, answerB)
-			require.Equal(t, a.Image().Hash(), b.Image().Hash())
-			require.Equal(t, answerA.Changed || stateText(t, a.Image()) != stateText(t, past[i].image), answerA.Changed,
+			require.NoError(r, err)
+			requireSameAnswer(r, answerA, answerB)
+			require.Equal(r, a.Image().Hash(), b.Image().Hash())
+			require.Equal(r, answerA.Changed || stateText(r, a.Image()) != stateText(r, past[i].image), answerA.Changed,
 				"an unnoticed change")
-			requireSound(t, a.Image())
+			requireSound(r, a.Image())
 
 			var snapshot bytes.Buffer
-			require.NoError(t, a.Image().WriteSnapshot(&snapshot))
+			require.NoError(r, a.Image().WriteSnapshot(&snapshot))
 			c := newMachine(t, nil)
-			require.NoError(t, c.Restore(&snapshot))
-			require.Equal(t, a.Image().Hash(), c.Image().Hash())
-			require.Equal(t, draw(a.Image()), draw(c.Image()))
-			requireSameSettings(t, a.Image(), c.Image())
+			require.NoError(r, c.Restore(&snapshot))
+			require.Equal(r, a.Image().Hash(), c.Image().Hash())
+			require.Equal(r, draw(a.Image()), draw(c.Image()))
+			requireSameSettings(r, a.Image(), c.Image())
 			a = c
 		}
 		for _, p := range past {
-			require.Equal(t, p.drawn, draw(p.image), "an old image changed")
+			require.Equal(r, p.drawn, draw(p.image), "an old image changed")
 		}
 	})
 }
 
-func requireSameAnswer(t *testing.T, a, b metadata.Result) {
+func requireSameAnswer(t require.TestingT, a, b metadata.Result) {
 	require.Equal(t, a.Changed, b.Changed)
 	require.Equal(t, a.Epoch, b.Epoch)
 	require.Equal(t, a.FirstProducerID, b.FirstProducerID)
@@ -137,7 +137,7 @@ func requireSameAnswer(t *testing.T, a, b metadata.Result) {
 	}
 }
 
-func requireSameSettings(t *testing.T, a, b *metadata.Image) {
+func requireSameSettings(t require.TestingT, a, b *metadata.Image) {
 	require.Equal(t, a.Settings(), b.Settings())
 	for topic := range a.Topics() {
 		require.Equal(t, topic.Settings, b.Topic(topic.Name).Settings)
@@ -145,7 +145,7 @@ func requireSameSettings(t *testing.T, a, b *metadata.Image) {
 }
 
 // requireSound checks the invariants of an image.
-func requireSound(t *testing.T, m *metadata.Image) {
+func requireSound(t require.TestingT, m *metadata.Image) {
 	topics, partitions, before := 0, 0, ""
 	for topic := range m.Topics() {
 		require.Less(t, before, topic.Name, "topics come by name")
