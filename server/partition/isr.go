@@ -246,6 +246,9 @@ func (l *Leader) proposedLocked(p IsrProposal, code int16, state *Role) (wants b
 	now := l.store.env.Now()
 	switch code {
 	case 0: // also when the state was known: it is what was asked for
+		if state != nil && state.LeaderEpoch > l.role.Load().LeaderEpoch {
+			return false // it completed a reassignment: who was to come in counts until the new epoch begins here
+		}
 		l.change = isrChange{}
 	case kerr.IneligibleReplica.Code, kerr.OperationNotAttempted.Code:
 		l.change = isrChange{notBefore: now.Add(refusedPause)}

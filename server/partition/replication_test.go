@@ -28,7 +28,8 @@ import (
 //	fetch by=N [times=1] [hold=NAME]                   rounds of a follower; hold keeps the answer back
 //	deliver name=NAME by=N                             gives a follower an answer that was kept back
 //	settle                                             rounds of all followers until nothing changes
-//	propose [at=N] [answer=lost|CODE]                  what the leader proposes, and the controller's answer
+//	propose [at=N] [answer=lost|moved|CODE]            what the leader proposes, and the controller's answer; moved: what
+//	                                                   that completes begins a new epoch, which nobody is told of yet
 //	fence id=N / activate id=N / register id=N         what the metadata says of a broker
 //	wait DURATION                                      let time pass
 //	lag [at=N]                                         look for followers that lag
@@ -262,6 +263,11 @@ func (s *replication) runPropose(d *datadriven.TestData) string {
 	case "lost": // the controller took it, and nobody heard
 		s.alter(n.id, &p)
 		code = partition.Unanswered
+	case "moved":
+		s.alter(n.id, &p)
+		s.meta.LeaderEpoch++
+		now := s.meta
+		state = &now
 	case "never":
 		return out + ": on its way\n"
 	default:
