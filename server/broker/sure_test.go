@@ -80,6 +80,36 @@ func TestMovedLeaderDoesNotJudge(t *testing.T) {
 	})
 }
 
+// A replica may have deleted by itself what the leader still has: neither a leader that was replaced, nor a follower
+// that consumers read from, says that such an offset lies outside the log.
+func TestOnlyTheLeaderJudgesWhatIsDeleted(t *testing.T) {
+	simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+		c.create("t", three(), "min.insync.replicas", "2")
+		old := c.members[1]
+		for _, v := range []string{"a", "b", "c"} {
+			old.produce("t", v)
+		}
+		_, code := old.deleteBelow("t", 1, time.Minute)
+		require.Equal(t, "NONE", code)
+		_, p := old.read("t", 0, "")
+		require.Equal(t, "OFFSET_OUT_OF_RANGE", name(p.ErrorCode))
+		require.Equal(t, int64(1), p.LogStartOffset)
+		_, p = c.members[2].read("t", 0, "any")
+		require.Equal(t, "OFFSET_NOT_AVAILABLE", name(p.ErrorCode), "the leader knows")
+
+		old.cut.Store(true)
+		_, code = old.deleteBelow("t", 2, time.Second)
+		require.Equal(t, "REQUEST_TIMED_OUT", code)
+		c.move("t", 2, 3)
+		got, p := c.members[2].read("t", 1, "")
+		require.Zero(t, p.ErrorCode)
+		require.Equal(t, []string{"b", "c"}, got)
+		_, p = old.read("t", 1, "")
+		require.Equal(t, "NOT_LEADER_FOR_PARTITION", name(p.ErrorCode))
+		old.heal()
+	})
+}
+
 // However many clients are wrong at once, the controller is asked once at a time.
 func TestDoubtsShareHeartbeats(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {

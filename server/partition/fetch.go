@@ -1,6 +1,10 @@
 package partition
 
-import "millrace/storage"
+import (
+	"errors"
+
+	"millrace/storage"
+)
 
 // FetchRequest asks for the batches of one partition from an offset on.
 type FetchRequest struct {
@@ -38,34 +42,61 @@ func (l *Leader) Fetch(r FetchRequest) (Fetched, error) {
 	return f, err
 }
 
-// read reads below the high watermark, or the last stable offset.
+// maxJudgements bounds how often a read is judged anew because the log's bounds moved under it.
+const maxJudgements = 10
+
+// read reads below the high watermark, or the last stable offset. Whether the offset lies in the log is judged by the
+// bounds that are answered: a log whose start has moved past the offset while it was read is looked at again.
 func (c *local) read(r FetchRequest) (f Fetched, err error) {
-	f = Fetched{Bounds: c.Bounds(), Next: r.Offset}
-	if r.Offset < f.LogStart || r.Offset > f.LogEnd { // which a log that is offline still says
-		return f, outOfRange(r.Offset, f.Bounds)
-	}
-	limit := f.HighWatermark
-	if r.ReadCommitted {
-		if f.Bounds, err = c.StableBounds(); err != nil {
+	for range maxJudgements {
+		f = Fetched{Bounds: c.Bounds(), Next: r.Offset}
+		if err = f.judge(r.Offset); err != nil { // which a log that is offline still says
 			return f, err
 		}
+		if r.ReadCommitted {
+			if f.Bounds, err = c.StableBounds(); err != nil {
+				return f, err
+			}
+			if err = f.judge(r.Offset); err != nil {
+				return f, err
+			}
+		}
+		if err = c.readWithin(r, &f); !errors.Is(err, storage.ErrOutOfRange) {
+			return f, err
+		}
+	}
+	return f, ErrOffsetUnknown
+}
+
+// judge says of an offset outside the log that it is.
+func (b *Bounds) judge(offset int64) error {
+	if offset < b.LogStart || offset > b.LogEnd {
+		return outOfRange(offset, *b)
+	}
+	return nil
+}
+
+// readWithin reads what lies within the bounds that f has. It is out of range where they hold no more.
+func (c *local) readWithin(r FetchRequest, f *Fetched) error {
+	limit := f.HighWatermark
+	if r.ReadCommitted {
 		limit = f.LastStable
 	}
 	if r.Offset >= limit || r.BoundsOnly {
-		return f, nil
+		return nil
 	}
 	generation := c.log.Generation()
 	for tries := 0; ; tries++ {
 		res, err := c.log.Read(r.Offset, r.MaxBytes, limit, r.Alloc)
 		if err != nil {
-			return f, c.readFailed(r.Offset, err)
+			return c.readFailed(r.Offset, err)
 		}
 		if r.ReadCommitted && len(res.Batches) > 0 {
 			if f.Aborted, err = c.aborted(r.Offset, res.NextOffset); err != nil {
-				return f, c.readFailed(r.Offset, err)
+				return c.readFailed(r.Offset, err)
 			}
 			if c.hw.Load() < res.NextOffset { // truncated meanwhile
-				return f, nil
+				return nil
 			}
 			now := c.log.Generation()
 			if now != generation && tries < maxRebuilds { // compacted meanwhile: what was read may not be what is listed
@@ -74,7 +105,7 @@ func (c *local) read(r FetchRequest) (f Fetched, err error) {
 			}
 		}
 		f.Records, f.Next = res.Batches, res.NextOffset
-		return f, nil
+		return nil
 	}
 }
 

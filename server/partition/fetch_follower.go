@@ -62,6 +62,7 @@ func (l *Leader) FetchFollower(r FollowerFetch) (FollowerFetched, error) {
 	if !r.BoundsOnly && r.Offset < f.LogEnd {
 		res, err := l.log.Read(r.Offset, r.MaxBytes, f.LogEnd, r.Alloc)
 		if err != nil {
+			f.Bounds = l.Bounds() // the log may have been trimmed meanwhile
 			return f, l.readFailed(r.Offset, err)
 		}
 		f.Records, f.Next = res.Batches, res.NextOffset
