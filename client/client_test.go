@@ -321,3 +321,26 @@ func TestProduceAnswersWithoutTopicIDs(t *testing.T) {
 	require.True(t, k.NotWritten)
 	require.ErrorIs(t, results[2].Err, client.ErrNoAnswer)
 }
+
+// Bounds within which an offset lies refute that it is outside the log.
+func TestFetchCode(t *testing.T) {
+	for _, c := range []struct {
+		code               int16
+		start, end, offset int64
+		want               *kerr.Error
+	}{
+		{1, 0, 95, 0, kerr.OffsetNotAvailable},
+		{1, 18, 95, 95, kerr.OffsetNotAvailable},
+		{1, 18, 95, 17, kerr.OffsetOutOfRange},
+		{1, 18, 95, 96, kerr.OffsetOutOfRange},
+		{1, -1, -1, 0, kerr.OffsetOutOfRange},
+		{1, -1, 95, 0, kerr.OffsetOutOfRange},
+		{6, 0, 95, 0, kerr.NotLeaderForPartition},
+	} {
+		p := kmsg.NewFetchResponseTopicPartition()
+		p.ErrorCode, p.LogStartOffset, p.HighWatermark = c.code, c.start, c.end
+		require.Equal(t, c.want.Code, client.FetchCode(&p, c.offset), "%+v", c)
+	}
+	p := kmsg.NewFetchResponseTopicPartition()
+	require.Zero(t, client.FetchCode(&p, 0))
+}

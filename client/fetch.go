@@ -117,7 +117,7 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 		out[i] = FetchResult{
 			Partition: p.Partition, Batches: p.RecordBatches, HighWatermark: p.HighWatermark,
 			LastStableOffset: p.LastStableOffset, LogStartOffset: p.LogStartOffset,
-			Err: fetchFault(p, r.Topic.Name),
+			Err: fetchFault(p, r.Partitions[i].Offset, r.Topic.Name),
 		}
 		for _, a := range p.AbortedTransactions {
 			out[i].Aborted = append(out[i].Aborted, AbortedTransaction{a.ProducerID, a.FirstOffset})
@@ -129,16 +129,28 @@ func fetchResponse(r FetchRequest, resp *kmsg.FetchResponse) ([]FetchResult, err
 	return out, nil
 }
 
-// fetchFault is what is wrong with a partition of a fetch.
-func fetchFault(p *kmsg.FetchResponseTopicPartition, topic string) error {
-	if p.ErrorCode == 0 {
+// fetchFault is what is wrong with a partition of a fetch from an offset.
+func fetchFault(p *kmsg.FetchResponseTopicPartition, offset int64, topic string) error {
+	code := FetchCode(p, offset)
+	if code == 0 {
 		return nil
 	}
-	f := newFault(kerr.TypedErrorForCode(p.ErrorCode), "", topic, p.Partition)
+	f := newFault(kerr.TypedErrorForCode(code), "", topic, p.Partition)
 	if offset, ok := ktag.ResumeOffset(&p.UnknownTags); ok {
 		f.ResumeOffset = offset
 	}
 	return f
+}
+
+// FetchCode is the error code of the answer for a partition that was read from an offset. Where it says that the offset
+// lies outside the log, with bounds within which it lies, it says nothing: a reader that went by it would leave out
+// records, or begin anew. It is asked again instead.
+func FetchCode(p *kmsg.FetchResponseTopicPartition, offset int64) int16 {
+	within := p.LogStartOffset >= 0 && p.LogStartOffset <= offset && offset <= p.HighWatermark
+	if p.ErrorCode == kerr.OffsetOutOfRange.Code && within {
+		return kerr.OffsetNotAvailable.Code
+	}
+	return p.ErrorCode
 }
 
 func findFetched(resp *kmsg.FetchResponse, topic *Topic, i int, partition int32) *kmsg.FetchResponseTopicPartition {

@@ -93,6 +93,44 @@ func failPartition(partition int32, err *kerr.Error, from *requestors) {
 	}
 }
 
+// An answer that an offset is outside bounds within which it lies reaches no reader, whether the bounds come with it or
+// are asked for: it is to read again, and a stream does.
+func TestReadThatContradictsItself(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		e := newReads(t, 1, "t")
+		e.putValues("t", 0, 0, 3)
+		outside := func(resp kmsg.Response) {
+			if f, ok := resp.(*kmsg.FetchResponse); ok {
+				p := &f.Topics[0].Partitions[0]
+				p.ErrorCode, p.RecordBatches = kerr.OffsetOutOfRange.Code, nil
+				if !told {
+					p.LogStartOffset, p.HighWatermark = -1, -1
+				}
+			}
+		}
+		e.cl.after = outside
+		for _, accept := range []string{"", "application/x-ndjson", "application/vnd.apache.kafka.recordbatch"} {
+			for _, query := range []string{"offset=1", "offset=1&wait=1ms", "offset=3"} {
+				r := e.get("/v1/topics/t/records?"+query, accept)
+				require.Equal(t, 503, r.status, r.body)
+				require.Contains(t, r.body, "OFFSET_NOT_AVAILABLE")
+			}
+		}
+		if !told {
+			continue // a stream is ended by what such an answer leaves open, and goes on at the next connection
+		}
+		refusals := 3
+		e.cl.after = func(resp kmsg.Response) {
+			if _, ok := resp.(*kmsg.FetchResponse); ok && refusals > 0 {
+				refusals--
+				outside(resp)
+			}
+		}
+		l := e.live("/v1/topics/t/records?offset=1")
+		require.Equal(t, []string{"1", "2"}, values(l.take(2)))
+	}
+}
+
 // A partition that cannot be read does not hide the others, and is told when it is all that is left.
 func TestReadBesideFaultyPartition(t *testing.T) {
 	e := newReads(t, 3, "t")

@@ -165,8 +165,13 @@ func outOfRange(ctx context.Context, c *client.Client, t *client.Topic, at place
 	return outside(t, at, start, end, cause)
 }
 
-// outside is the answer that a place is outside the log.
+// outside is the answer that a place is outside the log. Bounds that were asked for later may have moved on to hold it:
+// then it is to be read again.
 func outside(t *client.Topic, at place, start, end int64, cause error) error {
+	if start <= at.next && at.next <= end {
+		return api.Refuse(api.KafkaFault(kerr.OffsetNotAvailable), "offset %d of %s-%d was outside the log, and is within "+
+			"it now", at.next, t.Name, at.partition).With("offset", at.next)
+	}
 	e := api.FromError(cause)
 	e.Detail = fmt.Sprintf("offset %d of %s-%d is outside the log, which holds offsets from %d up to, but not "+
 		"including, %d", at.next, t.Name, at.partition, start, end)
