@@ -225,9 +225,9 @@ func (m *Member) handOut(records []Record, got []*fetched) (*Polled, error) {
 	return out, nil
 }
 
-// faultOf is what is wrong with a partition of an answer.
-func faultOf(tp client.TopicPartition, p *kmsg.FetchResponseTopicPartition) error {
-	e := kerr.TypedErrorForCode(p.ErrorCode)
+// faultOf is what is wrong with a partition of an answer to a fetch from an offset.
+func faultOf(tp client.TopicPartition, from int64, p *kmsg.FetchResponseTopicPartition) error {
+	e := kerr.TypedErrorForCode(client.FetchCode(p, from))
 	if e == nil {
 		return nil
 	}

@@ -24,7 +24,7 @@ type scan struct {
 // take takes the records of one partition.
 func (s *scan) take(g *fetched, p *kmsg.FetchResponseTopicPartition) {
 	g.first = len(s.records)
-	if g.fault = faultOf(g.part.TopicPartition, p); g.fault != nil {
+	if g.fault = faultOf(g.part.TopicPartition, g.from, p); g.fault != nil {
 		g.outside = errors.Is(g.fault, kerr.OffsetOutOfRange)
 		return
 	}
