@@ -48,6 +48,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 func FromError(err error) *Error {
 	var (
 		edge   *Error
+		moved  *client.OffsetMovedError
 		kafka  *client.KafkaError
 		code   *kerr.Error
 		syntax *rawjson.SyntaxError
@@ -57,6 +58,8 @@ func FromError(err error) *Error {
 	switch {
 	case errors.As(err, &edge):
 		return edge
+	case errors.As(err, &moved):
+		return fromMoved(moved)
 	case errors.As(err, &kafka):
 		return fromKafka(kafka)
 	case errors.As(err, &code):
@@ -92,6 +95,15 @@ func ErrorFor(r *http.Request, err error) *Error {
 		return ForRead(err)
 	}
 	return FromError(err)
+}
+
+func fromMoved(m *client.OffsetMovedError) *Error {
+	e := &Error{Fault: OffsetMoved, Detail: m.Error(), Cause: m}
+	e.With("topic", m.Topic).With("partition", m.Partition)
+	if m.Committed >= 0 {
+		e.With("committed_offset", m.Committed)
+	}
+	return e
 }
 
 func fromKafka(k *client.KafkaError) *Error {

@@ -117,6 +117,12 @@ var (
 		Name: "MEMBER_CONFLICT", Status: 409, Code: 409, Title: "The group's member is not as the request says",
 		Outcome: Failed, Advice: "Read as another member, or have this one leave before.",
 	}
+	OffsetMoved = &Fault{
+		Name: "COMMITTED_OFFSET_MOVED", Status: 409, Code: 409,
+		Title: "The group's committed offset is not what the request comes from", Outcome: Failed,
+		Advice: "Somebody else has done these records, or has set the group back: drop what was made of them, and go on " +
+			"from what is committed, by reading as a new member for example.",
+	}
 	KeyInUse = &Fault{
 		Name: "IDEMPOTENCY_KEY_IN_USE", Status: 409, Code: 409, Title: "The first request with this key is under way",
 		Retryable: true, Outcome: Failed,
@@ -193,8 +199,8 @@ func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody,
 		BodyTooLarge, URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal,
-		NoSuchMember, NoSuchKey, NotCompacted, IndexBehind, ClusterConflict, MemberConflict, KeyInUse, KeyReused,
-		KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
+		NoSuchMember, NoSuchKey, NotCompacted, IndexBehind, ClusterConflict, MemberConflict, OffsetMoved, KeyInUse,
+		KeyReused, KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}
 }
 

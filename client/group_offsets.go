@@ -2,10 +2,14 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
 )
 
 // CommittedOffset is where a group stands in a partition: the next offset to read. Offset is -1 where nothing is
@@ -16,6 +20,26 @@ type CommittedOffset struct {
 	LeaderEpoch int32 // of the record before; -1 if it is not known
 	Metadata    string
 	Err         error // nil, a *KafkaError (UNSTABLE_OFFSET_COMMIT), or ErrNoAnswer
+	// From is of commits only: commit if that is what is committed, -1: nothing, and else answer an *OffsetMovedError; nil:
+	// whatever is committed. Clusters of our own alone compare; a commit to another one is of unknown outcome.
+	From *int64
+}
+
+// OffsetMovedError says that something else is committed than CommittedOffset.From.
+type OffsetMovedError struct {
+	TopicPartition
+	From, Committed int64 // -1: nothing
+}
+
+func (e *OffsetMovedError) Error() string {
+	if e.Committed < 0 {
+		return "the group has committed nothing for " + e.TopicPartition.String() + ", where " + fmt.Sprint(e.From) +
+			" was to be"
+	}
+	if e.From < 0 {
+		return fmt.Sprintf("the group has committed %d for %v, where nothing was to be", e.Committed, e.TopicPartition)
+	}
+	return fmt.Sprintf("the group has committed %d for %v, not %d", e.Committed, e.TopicPartition, e.From)
 }
 
 // GroupOffsets is what a group committed, or why that cannot be told.
@@ -134,18 +158,59 @@ type GroupCommit struct {
 	Instance *string
 	Epoch    int32
 	Offsets  []CommittedOffset
+	// Held asks that the member have the partitions; FENCED_MEMBER_EPOCH where the group has given them to others.
+	Held bool
 }
 
-// CommitOffsets commits. The errors (nil, a *KafkaError or ErrNoAnswer) are in the order of the offsets.
+// answered is what came of one offset of a commit.
+type answered struct {
+	code int16
+	tags kmsg.Tags
+}
+
+// commitErrors are the errors (nil, a *KafkaError, an *OffsetMovedError or ErrNoAnswer) in the order of the offsets.
+func (g *GroupCommit) commitErrors(answers map[TopicPartition]answered) []error {
+	out := make([]error, len(g.Offsets))
+	for i := range g.Offsets {
+		o := &g.Offsets[i]
+		what := "commit of " + o.TopicPartition.String()
+		a, ok := answers[o.TopicPartition]
+		if !ok {
+			out[i] = noAnswer(what, errMissing)
+			continue
+		}
+		at, compared := ktag.ActualOffset(&a.tags)
+		switch {
+		case o.From != nil && compared && a.code == kerr.InvalidUpdateVersion.Code:
+			out[i] = &OffsetMovedError{o.TopicPartition, *o.From, at}
+		case o.From != nil && !compared && a.code == 0:
+			out[i] = noAnswer(what, errNotCompared)
+		default:
+			out[i] = fault(a.code, nil, o.Topic, o.Partition)
+		}
+	}
+	return out
+}
+
+var errNotCompared = errors.New("the cluster does not compare offsets, and has committed whatever there was")
+
+// CommitOffsets commits. The errors (nil, a *KafkaError, an *OffsetMovedError or ErrNoAnswer) are in the order of the
+// offsets.
 func (c *Client) CommitOffsets(ctx context.Context, g GroupCommit) ([]error, error) {
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Version = 9 // the last that names topics by name
 	req.Group, req.MemberID, req.InstanceID, req.Generation = g.Group, g.Member, g.Instance, g.Epoch
+	if g.Held {
+		ktag.SetHeld(&req.UnknownTags)
+	}
 	places := make(map[string]int) // in req.Topics
 	for i := range g.Offsets {
 		o := &g.Offsets[i]
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
 		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = o.Partition, o.Offset, o.LeaderEpoch, &o.Metadata
+		if o.From != nil {
+			ktag.SetCommitFrom(&p.UnknownTags, *o.From)
+		}
 		at, ok := places[o.Topic]
 		if !ok {
 			at = len(req.Topics)
@@ -160,24 +225,14 @@ func (c *Client) CommitOffsets(ctx context.Context, g GroupCommit) ([]error, err
 	if err != nil {
 		return nil, err
 	}
-	answers := make(map[TopicPartition]int16, len(g.Offsets))
+	answers := make(map[TopicPartition]answered, len(g.Offsets))
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for _, p := range t.Partitions {
-			answers[TopicPartition{t.Topic, p.Partition}] = p.ErrorCode
+			answers[TopicPartition{t.Topic, p.Partition}] = answered{p.ErrorCode, p.UnknownTags}
 		}
 	}
-	out := make([]error, len(g.Offsets))
-	for i := range g.Offsets {
-		at := g.Offsets[i].TopicPartition
-		code, answered := answers[at]
-		if !answered {
-			out[i] = noAnswer("commit of "+at.String(), errMissing)
-			continue
-		}
-		out[i] = fault(code, nil, at.Topic, at.Partition)
-	}
-	return out, nil
+	return g.commitErrors(answers), nil
 }
 
 // DeleteOffsets forgets what a group committed for partitions; GROUP_SUBSCRIBED_TO_TOPIC where a member reads the

@@ -121,17 +121,23 @@ func (c *Client) EndTxn(ctx context.Context, p TxnProducer, d Decision) (TxnProd
 }
 
 // CommitTxnOffsets has offsets of a group be committed with the transaction of p, by the rules of CommitOffsets. The
-// errors (nil, a *KafkaError or ErrNoAnswer) are in the order of the offsets.
+// errors are as those are.
 func (c *Client) CommitTxnOffsets(ctx context.Context, p TxnProducer, g GroupCommit) ([]error, error) {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = p.ID, p.ProducerID, p.Epoch
 	req.Version = 5 // the last that names topics by name
 	req.Group, req.MemberID, req.InstanceID, req.Generation = g.Group, g.Member, g.Instance, g.Epoch
+	if g.Held {
+		ktag.SetHeld(&req.UnknownTags)
+	}
 	places := make(map[string]int) // in req.Topics
 	for i := range g.Offsets {
 		o := &g.Offsets[i]
 		part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = o.Partition, o.Offset, o.LeaderEpoch, &o.Metadata
+		if o.From != nil {
+			ktag.SetCommitFrom(&part.UnknownTags, *o.From)
+		}
 		at, ok := places[o.Topic]
 		if !ok {
 			at = len(req.Topics)
@@ -146,23 +152,14 @@ func (c *Client) CommitTxnOffsets(ctx context.Context, p TxnProducer, g GroupCom
 	if err != nil {
 		return nil, err
 	}
-	answers := make(map[TopicPartition]int16, len(g.Offsets))
+	answers := make(map[TopicPartition]answered, len(g.Offsets))
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
 		for _, part := range t.Partitions {
-			answers[TopicPartition{t.Topic, part.Partition}] = part.ErrorCode
+			answers[TopicPartition{t.Topic, part.Partition}] = answered{part.ErrorCode, part.UnknownTags}
 		}
 	}
-	out := make([]error, len(g.Offsets))
-	for i := range g.Offsets {
-		at := g.Offsets[i].TopicPartition
-		if code, answered := answers[at]; answered {
-			out[i] = fault(code, nil, at.Topic, at.Partition)
-		} else {
-			out[i] = noAnswer("offset of "+at.String(), errMissing)
-		}
-	}
-	return out, nil
+	return g.commitErrors(answers), nil
 }
 
 // TxnListing is a transactional id in a list.

@@ -26,7 +26,14 @@ type Offset struct {
 	client.TopicPartition
 	Offset   int64
 	Metadata string
+	// From is of commits and deliveries: what is committed before, -1: nothing. A commit that gives it is refused, by a
+	// *client.OffsetMovedError, where something else is; nil: that is not looked at, or not known.
+	From *int64
 }
+
+// Ack says which delivery a client had last, 0 if it had none: when that is not the last one, what that held is handed out
+// again, and not committed. Nil says nothing: whoever comes back had all.
+type Ack *int64
 
 // cameLocked takes note that the client is done with what was handed out to it.
 func (m *Member) cameLocked() {
@@ -54,7 +61,7 @@ func (m *Member) seenLocked(seen int64) error {
 	}
 	for _, p := range m.parts {
 		if seen < last && p.handed && p.delivery == last {
-			p.position = p.start
+			p.position, p.base = p.start, p.startBase
 		}
 	}
 	for _, p := range m.revoking {
@@ -107,6 +114,8 @@ type commitOf struct {
 	part     *part
 	offset   int64
 	metadata string
+	from     *int64
+	done     bool // it is committed
 }
 
 // commitHandedOut commits the positions of all partitions that the client is done with.
@@ -134,30 +143,69 @@ func (m *Member) commitDue() bool {
 	return m.cfg.AutoCommit && (len(m.revoking) > 0 || time.Since(m.commits) >= m.cfg.CommitEvery)
 }
 
-// Commit commits offsets of partitions that the member has; without any, the positions behind all that was handed
-// out. The results are in the order of the offsets.
+// CommitDelivered commits the positions behind all that was handed out, but for a delivery that by ack has not come. It
+// gives what is committed of the partitions that the member has read, by this call or before, and an error for each that
+// is not.
+func (m *Member) CommitDelivered(ctx context.Context, ack Ack) ([]Offset, []error, error) {
+	if err := m.enter(); err != nil {
+		return nil, nil, err
+	}
+	defer m.exit()
+	if err := m.came(ack); err != nil {
+		return nil, nil, err
+	}
+	m.mu.Lock()
+	var offsets []Offset
+	for _, of := range []map[client.TopicPartition]*part{m.parts, m.revoking} {
+		for _, p := range of {
+			if !p.handed && p.position >= 0 {
+				offsets = append(offsets, Offset{TopicPartition: p.TopicPartition, Offset: p.position})
+			}
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(offsets, func(a, b Offset) int { return a.Compare(b.TopicPartition) })
+	errs, err := m.commitOffsets(ctx, offsets, true)
+	return offsets, errs, err
+}
+
+// came takes note that the client has come back.
+func (m *Member) came(ack Ack) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ack != nil {
+		return m.seenLocked(*ack)
+	}
+	m.cameLocked()
+	return nil
+}
+
+// Commit commits offsets of partitions that the member has. The results are in their order.
 func (m *Member) Commit(ctx context.Context, offsets []Offset) ([]error, error) {
 	if err := m.enter(); err != nil {
 		return nil, err
 	}
 	defer m.exit()
-	if offsets == nil {
-		m.mu.Lock()
-		m.cameLocked()
-		m.mu.Unlock()
-		return nil, m.commitHandedOut(ctx)
-	}
-	out := make([]error, len(offsets))
-	var list []commitOf
+	return m.commitOffsets(ctx, offsets, false)
+}
+
+// commitOffsets is Commit during a call. With fresh, what is known to be committed is left out.
+func (m *Member) commitOffsets(ctx context.Context, offsets []Offset, fresh bool) ([]error, error) {
+	out, list := make([]error, len(offsets)), make([]commitOf, 0, len(offsets))
+	at := make([]int, len(offsets)) // places in list, -1: not there
 	m.mu.Lock()
 	for i := range offsets {
-		switch p := m.partLocked(offsets[i].TopicPartition); {
+		o := &offsets[i]
+		p := m.partLocked(o.TopicPartition)
+		switch at[i] = -1; {
 		case p == nil:
 			out[i] = ErrNotAssigned
-		case offsets[i].Offset < 0:
-			out[i] = bad("an offset is 0 or more, not %d", offsets[i].Offset)
+		case o.Offset < 0:
+			out[i] = bad("an offset is 0 or more, not %d", o.Offset)
+		case fresh && p.committed == o.Offset:
 		default:
-			list = append(list, commitOf{p, offsets[i].Offset, offsets[i].Metadata})
+			at[i] = len(list)
+			list = append(list, commitOf{part: p, offset: o.Offset, metadata: o.Metadata, from: o.From})
 		}
 	}
 	m.mu.Unlock()
@@ -169,21 +217,30 @@ func (m *Member) Commit(ctx context.Context, offsets []Offset) ([]error, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range offsets {
-		p := m.partLocked(offsets[i].TopicPartition)
 		switch {
-		case out[i] != nil || p == nil:
-		case parts != nil && parts.of[p.TopicPartition] != nil:
-			out[i] = parts.of[p.TopicPartition]
-		case offsets[i].Offset >= p.position:
-			p.handed = false
-		case p.handed && offsets[i].Offset > p.start: // so much has come, whatever is said of the delivery
-			p.start = offsets[i].Offset
+		case at[i] < 0:
+		case list[at[i]].done:
+			list[at[i]].cameLocked()
+		case parts != nil && parts.of[offsets[i].TopicPartition] != nil:
+			out[i] = parts.of[offsets[i].TopicPartition]
+		default: // it was taken from the member meanwhile
+			out[i] = ErrNotAssigned
 		}
 	}
 	if len(m.revoking) > 0 {
 		m.wakeLocked()
 	}
 	return out, nil
+}
+
+// cameLocked takes note of what the client has, by what it has committed.
+func (c *commitOf) cameLocked() {
+	switch p := c.part; {
+	case c.offset >= p.position:
+		p.handed = false
+	case p.handed && c.offset > p.start: // so much has come, whatever is said of the delivery
+		p.start, p.startBase = c.offset, c.offset
+	}
 }
 
 // partLocked is a partition that the member has, or has to give up, or nil.
@@ -273,6 +330,11 @@ func isOutlaw(err error) bool {
 	return isAny(err, kerr.UnknownMemberID, kerr.GroupIDNotFound, kerr.FencedMemberEpoch, kerr.IllegalGeneration)
 }
 
+func isMoved(err error) bool {
+	var moved *client.OffsetMovedError
+	return errors.As(err, &moved)
+}
+
 func isAny(err error, of ...*kerr.Error) bool {
 	return slices.ContainsFunc(of, func(e *kerr.Error) bool { return errors.Is(err, e) })
 }
@@ -306,25 +368,26 @@ func (m *Member) outlawed(ctx context.Context, fault error) error {
 }
 
 // commitRequest asks to commit what the member has still.
-func (m *Member) commitRequest(list []commitOf) (client.GroupCommit, []commitOf) {
+func (m *Member) commitRequest(list []commitOf) (client.GroupCommit, []*commitOf) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	req := client.GroupCommit{Group: m.group, Member: m.id, Epoch: m.epoch}
-	var sent []commitOf
-	for _, c := range list {
+	var sent []*commitOf
+	for i := range list {
+		c := &list[i]
 		if m.partLocked(c.part.TopicPartition) != c.part {
 			continue
 		}
 		sent = append(sent, c)
 		req.Offsets = append(req.Offsets, client.CommittedOffset{
-			TopicPartition: c.part.TopicPartition, Offset: c.offset, LeaderEpoch: -1, Metadata: c.metadata,
+			TopicPartition: c.part.TopicPartition, Offset: c.offset, LeaderEpoch: -1, Metadata: c.metadata, From: c.from,
 		})
 	}
 	return req, sent
 }
 
 // tookCommit takes in what came of a commit: an error that is about the member, or those of partitions.
-func (m *Member) tookCommit(errs []error, sent []commitOf) (fault, faults error) {
+func (m *Member) tookCommit(errs []error, sent []*commitOf) (fault, faults error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failed := make(map[client.TopicPartition]error)
@@ -333,9 +396,10 @@ func (m *Member) tookCommit(errs []error, sent []commitOf) (fault, faults error)
 		tp := c.part.TopicPartition
 		switch err := errs[i]; {
 		case err == nil:
-			c.part.committed = c.offset
+			c.part.committed, c.part.base, c.done = c.offset, c.offset, true
 			delete(m.seeks, tp)
-		case isAny(err, kerr.UnknownTopicOrPartition, kerr.OffsetMetadataTooLarge, kerr.InvalidRequest):
+		case isMoved(err), isAny(err, kerr.UnknownTopicOrPartition, kerr.OffsetMetadataTooLarge, kerr.InvalidRequest,
+			kerr.UnstableOffsetCommit):
 			failed[tp] = err
 		default:
 			return err, nil
@@ -375,7 +439,7 @@ func (m *Member) committed(ctx context.Context, of []client.TopicPartition) ([]O
 		if o.Err != nil && !errors.Is(o.Err, kerr.UnknownTopicOrPartition) {
 			return nil, o.Err
 		}
-		out[i] = Offset{o.TopicPartition, o.Offset, o.Metadata}
+		out[i] = Offset{TopicPartition: o.TopicPartition, Offset: o.Offset, Metadata: o.Metadata}
 	}
 	return out, nil
 }

@@ -35,6 +35,9 @@ var (
 type NoOffsetError struct {
 	client.TopicPartition
 	Offset int64 // the place outside the log, -1: nothing is committed
+	// Start and End are what there is to read, where that is Known: End is the offset after the last record.
+	Start, End int64
+	Known      bool
 }
 
 func (e *NoOffsetError) Error() string {

@@ -113,7 +113,7 @@ func TestCoordinatorTroubles(t *testing.T) {
 	e.put("t", 1, "7")
 	require.Equal(t, []string{"7"}, e.read(a, 1))
 	require.Equal(t, []string{"7"}, e.read(b, 1))
-	require.NoError(t, b.Leave(t.Context()))
+	require.NoError(t, b.Leave(t.Context(), nil))
 	e.assignment(a, 2)
 	require.Empty(t, e.poll(a, consumer.PollRequest{Wait: 100 * time.Millisecond}))
 }
@@ -238,7 +238,7 @@ func TestOnKafka(t *testing.T) {
 		require.NoError(t, cl.ProduceSync(t.Context(), &r).FirstErr())
 	}
 	require.Equal(t, []string{"x", "x"}, e.read(b, 2))
-	require.NoError(t, b.Leave(t.Context()))
+	require.NoError(t, b.Leave(t.Context(), nil))
 	e.assignment(a, 4)
 	require.Equal(t, []string{"x", "x"}, e.read(a, 2))
 	require.Empty(t, e.poll(a, consumer.PollRequest{}))

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -207,7 +208,8 @@ func (m *Member) handOut(records []Record, got []*fetched) (*Polled, error) {
 			p.later = time.Now().Add(partPause)
 		}
 		if p.position = g.next; g.count > 0 {
-			p.start, p.handed, p.delivery = g.from, true, m.delivery+1
+			p.start, p.startBase, p.handed, p.delivery = g.from, p.base, true, m.delivery+1
+			out.Offsets = append(out.Offsets, p.delivered())
 		}
 	}
 	if whole {
@@ -222,7 +224,18 @@ func (m *Member) handOut(records []Record, got []*fetched) (*Polled, error) {
 	}
 	m.delivery++
 	out.Delivery = m.delivery
+	slices.SortFunc(out.Offsets, func(a, b Offset) int { return a.Compare(b.TopicPartition) })
 	return out, nil
+}
+
+// delivered is what a delivery commits, when it is done, and the base of the next one.
+func (p *part) delivered() Offset {
+	o := Offset{TopicPartition: p.TopicPartition, Offset: p.position}
+	if from := p.base; from != unsure {
+		o.From = &from
+	}
+	p.base = p.position
+	return o
 }
 
 // faultOf is what is wrong with a partition of an answer to a fetch from an offset.

@@ -61,13 +61,19 @@ type part struct {
 	lost      bool  // position was outside the log
 	// handed says that records were handed out and the client has not come back since, in the delivery of that
 	// number, from start on.
-	handed     bool
-	delivery   int64
-	start      int64
-	committing int       // commits under way
-	later      time.Time // not to be fetched before: it could not be read
-	revoked    time.Time // since when it is to be given up
+	handed   bool
+	delivery int64
+	start    int64
+	// base is what the offsets of the next delivery come from: where the last one came to, or what was committed since; -1:
+	// nothing was committed, unsure: that is not known. startBase is what it was at start.
+	base, startBase int64
+	committing      int       // commits under way
+	later           time.Time // not to be fetched before: it could not be read
+	revoked         time.Time // since when it is to be given up
 }
+
+// unsure is the base of a partition of which it is not known what is committed.
+const unsure int64 = -2
 
 func newMember(parent *Members, c Config) *Member {
 	return &Member{
@@ -294,7 +300,7 @@ func (m *Member) setManualLocked(partitions []client.TopicPartition) {
 }
 
 func (m *Member) newPartLocked(tp client.TopicPartition, id [16]byte, byGroup bool) *part {
-	p := &part{TopicPartition: tp, topicID: id, byGroup: byGroup, position: -1, committed: -1}
+	p := &part{TopicPartition: tp, topicID: id, byGroup: byGroup, position: -1, committed: -1, base: unsure}
 	if at, ok := m.seeks[tp]; ok {
 		p.position = at
 	}
@@ -404,20 +410,20 @@ func (m *Member) Assigned() []client.TopicPartition {
 
 func (m *Member) subscribedLocked() bool { return len(m.cfg.Topics) > 0 || m.cfg.Pattern != "" }
 
-// Leave takes the member out of its group. With AutoCommit what was handed out is committed before: the client is
-// done with it.
-func (m *Member) Leave(ctx context.Context) error {
+// Leave takes the member out of its group. With AutoCommit what was handed out is committed before, but for a delivery
+// that by ack has not come: the client is done with it.
+func (m *Member) Leave(ctx context.Context, ack Ack) error {
 	if err := m.enter(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	m.cameLocked()
-	auto := m.cfg.AutoCommit
-	m.mu.Unlock()
-	if auto {
+	err := m.came(ack)
+	if err == nil && m.Config().AutoCommit {
 		_ = m.commitHandedOut(ctx) // the group goes on from where it knows
 	}
 	m.exit()
+	if err != nil {
+		return err
+	}
 	return m.Abandon(ctx)
 }
 

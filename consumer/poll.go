@@ -45,7 +45,10 @@ type Polled struct {
 	Records []Record
 	// Delivery is the number of this delivery, or of the last one when there are no records.
 	Delivery int64
-	free     func()
+	// Offsets are, for each partition with records, where the group is when they are done, and where it comes from if
+	// nothing else was committed in between, by topic and partition.
+	Offsets []Offset
+	free    func()
 }
 
 // Record is one record and where it is from.
@@ -144,7 +147,7 @@ func (m *Member) Lost(from ...Offset) {
 	defer m.mu.Unlock()
 	for _, o := range from {
 		if p := m.partLocked(o.TopicPartition); p != nil && p.handed && p.position > o.Offset {
-			p.position, p.handed = o.Offset, false
+			p.position, p.base, p.handed = o.Offset, p.startBase, false
 		}
 	}
 	if len(m.revoking) > 0 {
@@ -267,7 +270,9 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 	for _, p := range parts {
 		switch of[p.TopicPartition] = p; {
 		case p.lost:
-			start, outside = append(start, p.TopicPartition), p.position
+			if start = append(start, p.TopicPartition); len(start) == 1 {
+				outside = p.position
+			}
 		case p.position < 0:
 			ask = append(ask, p.TopicPartition)
 		}
@@ -283,8 +288,9 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 			switch p := of[ask[i]]; {
 			case p.position >= 0: // somebody set it meanwhile
 			case found[i].Offset >= 0:
-				p.position, p.committed = found[i].Offset, found[i].Offset
+				p.position, p.committed, p.base = found[i].Offset, found[i].Offset, found[i].Offset
 			default:
+				p.base = -1
 				start = append(start, ask[i])
 			}
 		}
@@ -294,7 +300,7 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 		return nil
 	}
 	if reset == None {
-		return &NoOffsetError{TopicPartition: start[0], Offset: outside}
+		return m.noPlace(ctx, start[0], outside, level)
 	}
 	timestamp := client.Latest
 	if reset == Earliest {
@@ -320,6 +326,21 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 		m.rememberStart(commit)
 	}
 	return nil
+}
+
+// noPlace says that a member has no place in a partition, and what there is to read.
+func (m *Member) noPlace(ctx context.Context, in client.TopicPartition, outside int64, level client.Isolation) error {
+	e := &NoOffsetError{TopicPartition: in, Offset: outside}
+	first, err := m.lookUp(ctx, []client.TopicPartition{in}, client.Earliest, level)
+	if err != nil {
+		return e
+	}
+	last, err := m.lookUp(ctx, []client.TopicPartition{in}, client.Latest, level)
+	if err != nil {
+		return e
+	}
+	e.Start, e.End, e.Known = first[in], last[in], true
+	return e
 }
 
 // rememberStart keeps with the coordinator where the member began at the end, as if it had sought there: another node

@@ -29,6 +29,7 @@ type groupCommitOffset struct {
 	Partition *int32  `json:"partition"`
 	Offset    *int64  `json:"offset"`
 	Metadata  *string `json:"metadata"`
+	From      *int64  `json:"from"`
 }
 
 // committedOffset is what became of one offset.
@@ -38,6 +39,17 @@ type committedOffset struct {
 	Offset    int64  `json:"offset"`
 	Committed *bool  `json:"committed,omitempty"` // only where some were not
 	Detail    string `json:"detail,omitempty"`
+}
+
+// commitOnce is commit for requests that may have a key. It is looked at where the commit is done, so that it is not in its
+// own way. Done again, a commit sets what it has set before; one from a committed offset finds that it has moved.
+func (g *workers) commitOnce(w http.ResponseWriter, r *http.Request, group string) error {
+	g.keys.wrap(again, func(w http.ResponseWriter, r *http.Request) {
+		if err := g.commit(w, r, group); err != nil {
+			g.edge.Fail(w, r, err)
+		}
+	})(w, r)
+	return nil
 }
 
 // commit commits offsets: of a member, or, without one, of a group that has none.
@@ -50,10 +62,9 @@ func (g *workers) commit(w http.ResponseWriter, r *http.Request, group string) e
 }
 
 func (g *workers) commitBody(w http.ResponseWriter, r *http.Request, group string) error {
-	if r.URL.RawQuery != "" {
-		if err := checkQuery(r.URL.RawQuery, nil); err != nil {
-			return err
-		}
+	ack, err := ackOf(r)
+	if err != nil {
+		return err
 	}
 	data, err := io.ReadAll(r.Body) // which is in memory
 	if err != nil {
@@ -64,8 +75,11 @@ func (g *workers) commitBody(w http.ResponseWriter, r *http.Request, group strin
 		return err
 	}
 	offsets, err := body.check()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ack != nil && offsets != nil:
+		return badQuery("parameter ack goes with a commit of all that was delivered, which names no offsets")
 	}
 	id := ""
 	if body.Member != nil {
@@ -73,6 +87,8 @@ func (g *workers) commitBody(w http.ResponseWriter, r *http.Request, group strin
 	}
 	var errs []error
 	switch {
+	case offsets == nil:
+		offsets, errs, err = g.commitDelivered(r.Context(), group, id, ack)
 	case id != "" && body.Epoch == nil:
 		errs, err = g.commitAs(r.Context(), group, id, offsets)
 	default:
@@ -111,6 +127,8 @@ func (b *groupCommit) check() ([]members.Offset, error) {
 			return nil, api.Required("offsets.offset")
 		case *o.Partition < 0 || *o.Offset < 0:
 			return nil, api.Refuse(api.MalformedBody, "partition and offset are 0 or more")
+		case o.From != nil && *o.From < -1:
+			return nil, errBadFrom
 		}
 		if err := client.CheckTopicName(*o.Topic); err != nil {
 			return nil, err
@@ -120,12 +138,27 @@ func (b *groupCommit) check() ([]members.Offset, error) {
 			return nil, api.Refuse(api.MalformedBody, "%v is there twice", tp)
 		}
 		seen[tp] = true
-		out[i] = members.Offset{TopicPartition: tp, Offset: *o.Offset}
+		out[i] = members.Offset{TopicPartition: tp, Offset: *o.Offset, From: o.From}
 		if o.Metadata != nil {
 			out[i].Metadata = *o.Metadata
 		}
 	}
 	return out, nil
+}
+
+// errBadFrom refuses a place that no group has.
+var errBadFrom = api.Refuse(api.MalformedBody,
+	"from is the offset that is committed at the moment, 0 or more, or -1 where nothing is")
+
+// commitDelivered commits what was delivered to a member that this cluster runs.
+func (g *workers) commitDelivered(ctx context.Context, group, id string, ack members.Ack) (
+	[]members.Offset, []error, error,
+) {
+	m, err := g.members.Find(ctx, group, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.CommitDelivered(ctx, ack)
 }
 
 // commitAs commits as a member that this cluster runs.
@@ -143,14 +176,14 @@ func (g *workers) commitFor(ctx context.Context, group string, b *groupCommit, o
 ) {
 	c := client.GroupCommit{Group: group, Epoch: -1}
 	if b.Member != nil {
-		c.Member = *b.Member
+		c.Member, c.Held = *b.Member, true
 	}
 	if b.Epoch != nil {
 		c.Epoch = *b.Epoch
 	}
 	for _, o := range offsets {
 		c.Offsets = append(c.Offsets, client.CommittedOffset{
-			TopicPartition: o.TopicPartition, Offset: o.Offset, LeaderEpoch: -1, Metadata: o.Metadata,
+			TopicPartition: o.TopicPartition, Offset: o.Offset, LeaderEpoch: -1, Metadata: o.Metadata, From: o.From,
 		})
 	}
 	return g.client.CommitOffsets(ctx, c)

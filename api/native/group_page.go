@@ -135,9 +135,32 @@ func (p *workPage) appendEnd(b []byte, next string) ([]byte, error) {
 	b = strconv.AppendInt(b, p.Delivery, 10)
 	b = append(b, `,"assignment":`...)
 	b = append(b, list...)
+	b = append(b, `,"offsets":[`...)
+	for i := range p.Offsets {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendDelivered(b, &p.Offsets[i])
+	}
+	b = append(b, ']')
 	b = append(b, `,"next":`...)
 	b = rawjson.AppendString(b, next)
 	return append(b, '}', '\n'), nil
+}
+
+// appendDelivered appends an offset as a commit takes it.
+func appendDelivered(b []byte, o *members.Offset) []byte {
+	b = append(b, `{"topic":"`...)
+	b = append(b, o.Topic...) // a topic name needs no escapes
+	b = append(b, `","partition":`...)
+	b = strconv.AppendInt(b, int64(o.Partition), 10)
+	b = append(b, `,"offset":`...)
+	b = strconv.AppendInt(b, o.Offset, 10)
+	if o.From != nil {
+		b = append(b, `,"from":`...)
+		b = strconv.AppendInt(b, *o.From, 10)
+	}
+	return append(b, '}')
 }
 
 // headerValue is a text as the value of a header: in percent-encoding where it is not plain.

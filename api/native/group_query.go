@@ -88,9 +88,9 @@ func (q *workQuery) setWork(name, value string) error {
 		}
 		q.config.Lease = d
 	case "ack":
-		n, err := parseDecimal(value)
+		n, err := parseAck(value)
 		if err != nil {
-			return badQuery("parameter ack=%.40q: want the delivery of the last answer that arrived, or 0", value)
+			return err
 		}
 		q.seen, q.saysSeen = n, true
 	case "max_records", "max_bytes", "wait", "isolation", "rack", "format", "key_format":
@@ -100,6 +100,15 @@ func (q *workQuery) setWork(name, value string) error {
 			"commit, session, max_records, max_bytes, wait, isolation, rack, format and key_format", name)
 	}
 	return nil
+}
+
+// parseAck reads the number of a delivery.
+func parseAck(value string) (int64, error) {
+	n, err := parseDecimal(value)
+	if err != nil {
+		return 0, badQuery("parameter ack=%.40q: want the delivery of the last answer that arrived, or 0", value)
+	}
+	return n, nil
 }
 
 func (q *workQuery) setTopics(value string) error {

@@ -3,7 +3,9 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +24,7 @@ import (
 type workers struct {
 	*consumer
 	members *members.Members
+	keys    *idempotency
 	ctx     context.Context // the lifetime of streams
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup // of streams
@@ -31,8 +34,8 @@ type workers struct {
 }
 
 // newWorkers makes workers. It does no I/O.
-func newWorkers(k *consumer, m *members.Members) *workers {
-	g := &workers{consumer: k, members: m}
+func newWorkers(k *consumer, m *members.Members, keys *idempotency) *workers {
+	g := &workers{consumer: k, members: m, keys: keys}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -40,7 +43,7 @@ func newWorkers(k *consumer, m *members.Members) *workers {
 // routes adds the operations to a router.
 func (g *workers) routes(r chi.Router) {
 	r.Get("/v1/groups/{group}/records", g.serve(g.readRecords))
-	r.Post("/v1/groups/{group}/offsets", g.serve(g.commit))
+	r.Post("/v1/groups/{group}/offsets", g.serve(g.commitOnce))
 	r.Delete("/v1/groups/{group}/members/{member}", g.serve(g.leave))
 }
 
@@ -190,17 +193,16 @@ func workFault(err error, group, id string) error {
 		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q, or has it no more: name "+
 			"the topics too, to join as this member", unknown.group, unknown.id)
 	case errors.Is(err, members.ErrFenced):
-		return api.Refuse(api.KafkaFault(kerr.FencedMemberEpoch), "group %q went on without member %q, and others read "+
-			"its partitions: drop what is not committed, since they get it again. A read with the topics and without ack "+
-			"joins again",
-			group, id)
+		return errOutlaw(group, id)
 	case errors.Is(err, members.ErrUnknownMember):
-		return api.Refuse(api.KafkaFault(kerr.UnknownMemberID), "group %q has no member %q: it left, its session ended, "+
-			"or it never joined; what it did not commit others get again", group, id)
+		return errNoWorker(group, id, "Read with the topics and without ack, to join anew.")
 	case errors.Is(err, members.ErrTaken):
 		return api.Refuse(api.MemberConflict, "the member id %q is in use in group %q", id, group)
 	case errors.Is(err, members.ErrNotAssigned):
-		return api.Refuse(api.MemberConflict, "member %q of group %q does not have the partition", id, group)
+		fault := *api.MemberConflict
+		fault.Advice = "Drop what was made of its records: the group has given the partition to another member, which gets " +
+			"them again, or it never was this one's. The next read tells what the member has."
+		return api.Refuse(&fault, "member %q of group %q does not have the partition", id, group)
 	case errors.Is(err, members.ErrSubscribedOtherwise), errors.Is(err, members.ErrNotSubscribed):
 		return api.Refuse(api.MemberConflict, "member %q of group %q: %v", id, group, err)
 	case errors.Is(err, members.ErrMoved):
@@ -209,33 +211,79 @@ func workFault(err error, group, id string) error {
 		return api.Refuse(api.Overloaded, "%v", err)
 	case errors.Is(err, members.ErrBadSeen):
 		return badQuery("parameter ack: there was no such delivery; give the number of the last one that arrived")
-	case errors.As(err, &place) && place.Offset < 0:
-		return api.Refuse(api.KafkaFault(kerr.OffsetOutOfRange), "group %q has committed nothing for %v, and "+
-			"auto_offset_reset is none: commit where to start", group, place.TopicPartition)
 	case errors.As(err, &place):
-		return api.Refuse(api.KafkaFault(kerr.OffsetOutOfRange), "offset %d is outside the log of %v, and "+
-			"auto_offset_reset is none: commit where to go on", place.Offset, place.TopicPartition)
+		return errNoPlace(place, group)
 	}
 	return err
+}
+
+// errOutlaw says that the group went on without a member, which had no name where it was given none.
+func errOutlaw(group, id string) *api.Error {
+	member := "this member"
+	if id != "" {
+		member = "member " + strconv.Quote(id)
+	}
+	fault := *api.KafkaFault(kerr.FencedMemberEpoch)
+	fault.Advice = "Drop what is not committed, since others get it again; a read with the topics and without ack joins again."
+	return api.Refuse(&fault, "group %q went on without %s, and others read its partitions", group, member)
+}
+
+// errNoPlace says that a member has no place to read from, what there is to read, and how to give it a place.
+func errNoPlace(place *members.NoOffsetError, group string) error {
+	fault := *api.KafkaFault(kerr.OffsetOutOfRange)
+	fault.Advice = "Commit where to begin, with POST /v1/groups/" + url.PathEscape(group) + "/offsets as this member, or " +
+		"without one while the group has none; or read with auto_offset_reset=earliest or latest, as another member."
+	e := api.Refuse(&fault, "group %q has committed nothing for %v, and auto_offset_reset is none", group,
+		place.TopicPartition)
+	if place.Offset >= 0 {
+		e.Detail = fmt.Sprintf("offset %d is outside the log of %v, and auto_offset_reset is none", place.Offset,
+			place.TopicPartition)
+		e.With("offset", place.Offset)
+	}
+	if place.Known {
+		e.Detail += fmt.Sprintf("; there are offsets %d to %d to read from", place.Start, place.End)
+		e.With("log_start_offset", place.Start).With("high_watermark", place.End)
+	}
+	return e.With("topic", place.Topic).With("partition", place.Partition)
 }
 
 // leave takes a member out of its group.
 func (g *workers) leave(w http.ResponseWriter, r *http.Request, group string) error {
 	id := api.PathParam(r, "member")
-	if r.URL.RawQuery != "" {
-		if err := checkQuery(r.URL.RawQuery, nil); err != nil {
-			return err
-		}
+	ack, err := ackOf(r)
+	if err != nil {
+		return err
 	}
 	m, err := g.members.Find(r.Context(), group, id)
 	if err == nil {
-		err = m.Leave(r.Context())
+		err = m.Leave(r.Context(), ack)
 	}
-	if err != nil && !errors.Is(err, members.ErrFenced) {
+	switch {
+	case errors.Is(err, members.ErrUnknownMember):
+		return errNoWorker(group, id, "Nothing needs doing: it is no member.")
+	case err != nil && !errors.Is(err, members.ErrFenced):
 		return workFault(err, group, id)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// ackOf reads the only parameter of requests that say what has arrived.
+func ackOf(r *http.Request) (members.Ack, error) {
+	query, err := onlyParameters(r, "ack")
+	if err != nil || !query.Has("ack") {
+		return nil, err
+	}
+	n, err := parseAck(query.Get("ack"))
+	return &n, err
+}
+
+// errNoWorker says that there is no such member, and what to do then.
+func errNoWorker(group, id, advice string) *api.Error {
+	fault := *api.KafkaFault(kerr.UnknownMemberID)
+	fault.Advice = advice
+	return api.Refuse(&fault, "group %q has no member %q: it left, its session ended, or it never joined; what it did not "+
+		"commit others get again", group, id)
 }
 
 // assignedTopic is a topic of an assignment.

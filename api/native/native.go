@@ -64,10 +64,10 @@ func New(o Options) *Server {
 		producer: newProducer(o),
 		consumer: newConsumer(o.Edge, o.Client),
 	}
-	s.workers = newWorkers(s.consumer, o.Members)
+	s.idempotency = &idempotency{edge: o.Edge, store: o.Keys}
+	s.workers = newWorkers(s.consumer, o.Members, s.idempotency)
 	s.keyed = newKeyed(o, s.consumer)
 	s.txns = newTransactions(o, s.producer)
-	s.idempotency = &idempotency{edge: o.Edge, store: o.Keys}
 	s.producer.keys = s.idempotency
 	o.Edge.Shortcut(http.MethodPost, "/v1/topics/", "/records", s.producer.serve)
 	return s

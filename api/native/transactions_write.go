@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -131,10 +132,7 @@ func (t *transactions) prepare(ctx context.Context, j *produceJob) ([]*txnPart, 
 		p := byName[name]
 		if p == nil {
 			p = &txnPart{}
-			topic, err := t.client.Topic(ctx, name, client.Refuse)
-			if errors.Is(err, kerr.UnknownTopicOrPartition) {
-				topic, err = t.client.PlannedTopic(ctx, name)
-			}
+			topic, err := t.topic(ctx, name)
 			if err != nil {
 				return nil, j.place(i, err)
 			}
@@ -156,6 +154,18 @@ func (t *transactions) prepare(ctx context.Context, j *produceJob) ([]*txnPart, 
 		p.topic = topic
 	}
 	return parts, nil
+}
+
+// topic is a topic that is there, or as it would be made.
+func (t *transactions) topic(ctx context.Context, name string) (*client.Topic, error) {
+	topic, err := t.client.Topic(ctx, name, client.Refuse)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		topic, err = t.client.PlannedTopic(ctx, name)
+	}
+	if errors.Is(err, kerr.TopicAlreadyExists) { // it was made a moment ago, and this node is to hear of it yet
+		topic, err = t.client.Topic(ctx, name, client.Create)
+	}
+	return topic, err
 }
 
 // maxTopicsAtOnce bounds the topics that one request writes to at a time.
@@ -260,6 +270,7 @@ type txnOffset struct {
 	Metadata  *string `json:"metadata"`
 	Member    *string `json:"member"`
 	Epoch     *int32  `json:"epoch"`
+	From      *int64  `json:"from"`
 }
 
 // who is the group and the member of an offset.
@@ -300,9 +311,11 @@ func commitsOf(offsets []txnOffset) ([]client.GroupCommit, error) {
 		n, ok := places[w]
 		if !ok {
 			n = len(out)
-			places[w], out = n, append(out, client.GroupCommit{Group: w.group, Member: w.member, Epoch: w.epoch})
+			places[w], out = n, append(out, client.GroupCommit{
+				Group: w.group, Member: w.member, Epoch: w.epoch, Held: w.member != "",
+			})
 		}
-		c := client.CommittedOffset{TopicPartition: tp, Offset: *o.Offset, LeaderEpoch: -1}
+		c := client.CommittedOffset{TopicPartition: tp, Offset: *o.Offset, LeaderEpoch: -1, From: o.From}
 		if o.Metadata != nil {
 			c.Metadata = *o.Metadata
 		}
@@ -323,6 +336,8 @@ func (o *txnOffset) check() error {
 		return api.Required("offsets.offset")
 	case *o.Partition < 0 || *o.Offset < 0:
 		return api.Refuse(api.MalformedBody, "partition and offset are 0 or more")
+	case o.From != nil && *o.From < -1:
+		return errBadFrom
 	case o.Epoch != nil && o.Member == nil:
 		return api.Refuse(api.MalformedBody, "an epoch is of a member: give member too")
 	case o.Epoch != nil && *o.Epoch < 0:
@@ -369,7 +384,8 @@ func (t *transactions) commitOffsets(ctx context.Context, commits []client.Group
 	return nil
 }
 
-// commitGroup puts the offsets of one group into a transaction, again while the producer's last one is ending.
+// commitGroup puts the offsets of one group into a transaction, again while the producer's last one is ending, or another
+// one that has committed for the same partitions.
 func (t *transactions) commitGroup(ctx context.Context, c *client.GroupCommit, p client.TxnProducer) error {
 	for try := 1; ; try++ {
 		errs, err := t.client.CommitTxnOffsets(ctx, p, *c)
@@ -379,7 +395,8 @@ func (t *transactions) commitGroup(ctx context.Context, c *client.GroupCommit, p
 		if err = firstOf(errs); err == nil {
 			return nil
 		}
-		if !errors.Is(err, kerr.ConcurrentTransactions) || try == concurrentTries {
+		ending := errors.Is(err, kerr.ConcurrentTransactions) || errors.Is(err, kerr.UnstableOffsetCommit)
+		if !ending || try == concurrentTries {
 			return t.ofGroup(err, c)
 		}
 		if err := pauseFor(ctx, concurrentPause); err != nil {
@@ -404,11 +421,26 @@ func (t *transactions) ofGroup(err error, c *client.GroupCommit) error {
 	}
 	e := *api.FromError(err)
 	e.Cause = err
-	if c.Member == "" && errors.Is(err, kerr.UnknownMemberID) {
+	switch {
+	case c.Member == "" && errors.Is(err, kerr.UnknownMemberID):
 		e.Detail = "the group has members: name the one whose offsets these are"
+	case c.Member != "" && errors.Is(err, kerr.FencedMemberEpoch):
+		fault := *e.Fault
+		fault.Advice = "Drop what was made of its records: whoever has the partition gets them again. Read on as a new member."
+		e.Fault = &fault
+		e.Detail = "member " + strconv.Quote(c.Member) + " does not have " + partitionOf(err) + ", or not any more"
 	}
 	e.Detail = "group " + c.Group + ": " + e.Detail
 	return e.With("group", c.Group)
+}
+
+// partitionOf names the partition that an error is about.
+func partitionOf(err error) string {
+	var k *client.KafkaError
+	if errors.As(err, &k) && k.Topic != "" {
+		return client.TopicPartition{Topic: k.Topic, Partition: k.Partition}.String()
+	}
+	return "a partition"
 }
 
 // offsets has offsets of groups be committed with a transaction.

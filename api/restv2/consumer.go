@@ -198,7 +198,7 @@ func (c *call) create() error {
 
 // delete ends the instance.
 func (c *call) delete() error {
-	err := c.member.Leave(c.r.Context())
+	err := c.member.Leave(c.r.Context(), nil)
 	if c.again && errors.Is(err, consumer.ErrUnknownMember) {
 		err = nil
 	}

@@ -351,7 +351,13 @@ func (c *call) commit() error {
 		}
 	}
 	if c.body == nil || len(offsets) > 0 {
-		errs, err := c.member.Commit(c.r.Context(), offsets)
+		var errs []error
+		var err error
+		if c.body == nil {
+			offsets, errs, err = c.member.CommitDelivered(c.r.Context(), nil)
+		} else {
+			errs, err = c.member.Commit(c.r.Context(), offsets)
+		}
 		for i := 0; err == nil && i < len(errs); i++ {
 			switch tp := offsets[i].TopicPartition; {
 			case errors.Is(errs[i], consumer.ErrNotAssigned):
