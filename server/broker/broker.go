@@ -57,6 +57,10 @@ type Config struct {
 	// OnInternal hears whenever this node begins to lead a partition of an internal topic, or to lead it in another
 	// epoch, or leads it no longer: then leader is nil. It is called in OnImage's turn and must not block.
 	OnInternal func(topic string, number int32, leader *partition.Leader, epoch int32)
+	// CheckSchemas finds the records of a batch that do not match the schemas that their topic enforces: a *record.Fault,
+	// or an error that wraps partition.ErrUnjudged. It reads the batch and keeps nothing of it. A batch that cannot be
+	// read passes: it is refused for that. Nil: nothing is enforced.
+	CheckSchemas func(ctx context.Context, topic string, rules metadata.SchemaRules, batch record.Batch) error
 	// Register makes this run of the broker known to the controller again and gives its epoch; nil leaves
 	// a broker that the controller has forgotten as it is.
 	Register func(ctx context.Context) (epoch int64, err error)

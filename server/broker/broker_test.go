@@ -102,6 +102,7 @@ type options struct {
 	recoded bool      // every message is encoded and decoded on its way
 	cluster requestor // the coordinators of transactions
 	marker  func(ctx context.Context, number int32, m *partition.Marker) error
+	schemas func(ctx context.Context, topic string, rules metadata.SchemaRules, b record.Batch) error
 }
 
 func newNode(t testing.TB, o options) *node {
@@ -143,7 +144,7 @@ func (n *node) start() {
 		NodeID: 1, Store: store, Controller: n, ControllerID: func() int32 { return 1 }, LogDir: "/data",
 		Space: func() (int64, int64) { return 1000, 400 },
 		Now:   n.options.now, Logger: logger, Registerer: prometheus.NewRegistry(), GroupMarker: n.options.marker,
-		Cluster: n.options.cluster.orNil(),
+		Cluster: n.options.cluster.orNil(), CheckSchemas: n.options.schemas,
 		OnInternal: func(topic string, number int32, leader *partition.Leader, epoch int32) {
 			n.led = append(n.led, fmt.Sprintf("%s-%d led %v epoch %d", topic, number, leader != nil, epoch))
 		},

@@ -24,6 +24,9 @@ import (
 // Batches of a transaction need the transactional id in the request (produce_txn.go); without it the whole request is
 // refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 //
+// A topic that enforces schemas has each batch checked before it is appended; a repeat of one that was written before is
+// answered as such all the same.
+//
 // Beyond Kafka, a partition may carry ExpectedOffset and StrictSequence (package ktag) and is
 // answered with Duplicate, AppendTime, FirstCount, ActualOffset, ExpectedSequence, CurrentEpoch,
 // NotWritten.
@@ -134,6 +137,9 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 		}
 		r.Guard = &given.guard
 	}
+	if r.Refused = p.checkSchemas(ctx, t, in.Records); ctx.Err() != nil {
+		return produced{}, noAnswer(ctx)
+	}
 	a, err := leader.Append(ctx, &r)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -162,6 +168,15 @@ func (p *producer) partition(ctx context.Context, t *kmsg.ProduceRequestTopic, i
 		return produced{}, nil
 	}
 	return produced{leader: leader, at: a, batch: in.Records, answer: out}, nil
+}
+
+// checkSchemas finds out what the topic's schemas say against a batch.
+func (p *producer) checkSchemas(ctx context.Context, t *kmsg.ProduceRequestTopic, batch []byte) error {
+	topic, _ := p.view.topic(t.Topic, t.TopicID) // it is there, or the leader was not
+	if topic.Settings.Schemas == nil || p.broker.cfg.CheckSchemas == nil || len(batch) < record.HeaderSize {
+		return nil
+	}
+	return p.broker.cfg.CheckSchemas(ctx, topic.Name, *topic.Settings.Schemas, batch)
 }
 
 func (p *producer) lookUp(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition) (

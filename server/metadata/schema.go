@@ -231,7 +231,7 @@ type Schema struct {
 func NewSchema() *Schema {
 	topic := [][]ConfigKey{
 		topicRetentionKeys(), topicSegmentKeys(), topicMessageKeys(), topicCompactionKeys(), topicReplicationKeys(),
-		topicTieredKeys(),
+		topicTieredKeys(), topicSchemaKeys(),
 	}
 	broker := [][]ConfigKey{
 		brokerDefaultKeys(topic...), brokerUnitKeys(), brokerTopicKeys(), brokerLimitKeys(), brokerThreadKeys(),

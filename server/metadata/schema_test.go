@@ -72,6 +72,10 @@ func topicValues() map[string]values {
 		"segment.jitter.ms":              longAtLeast(0),
 		"segment.ms":                     longAtLeast(1),
 		"unclean.leader.election.enable": boolean(),
+		"key.schema.validation":          boolean(),
+		"value.schema.validation":        boolean(),
+		"key.subject.name.strategy":      is("TOPIC_NAME", " RECORD_NAME ").not("", "topic_name"),
+		"value.subject.name.strategy":    is("TOPIC_NAME", "TOPIC_RECORD_NAME").not("", "x"),
 	}
 }
 

@@ -46,6 +46,9 @@ type TopicSettings struct {
 
 	UncleanLeaderElection bool
 
+	// Schemas is what is asked of keys and values; nil: nothing.
+	Schemas *SchemaRules
+
 	// ThrottledLeader and ThrottledFollower are the replicas that replication quotas are for.
 	ThrottledLeader   *ThrottledReplicas
 	ThrottledFollower *ThrottledReplicas
@@ -99,7 +102,21 @@ func (n *nodeView) newTopicSettings(overrides map[string]string) *TopicSettings 
 	if v := r.value("internal.segment.bytes"); v.text != "" {
 		s.SegmentBytes = v.num
 	}
+	if rules := (SchemaRules{Key: r.schemaRule("key"), Value: r.schemaRule("value")}); rules != (SchemaRules{}) {
+		s.Schemas = &rules
+	}
 	return s
+}
+
+// SchemaRules say which schemas a topic enforces: the rule by which the subject is named that a key's or value's schema
+// belongs to, such as TOPIC_NAME; "" where anything goes.
+type SchemaRules struct{ Key, Value string }
+
+func (r settingsReader) schemaRule(part string) string {
+	if !r.value(part + ".schema.validation").yes {
+		return ""
+	}
+	return r.value(part + ".subject.name.strategy").text
 }
 
 // BrokerSettings is the configuration of this node as a broker, parsed, as far as it acts. It is

@@ -211,6 +211,30 @@ func topicReplicationKeys() []ConfigKey {
 	}}
 }
 
+func topicSchemaKeys() []ConfigKey {
+	return []ConfigKey{{
+		Name: "key.schema.validation", Type: kmsg.ConfigTypeBoolean, Default: "false", Acts: true,
+		Doc: "Whether a record is refused unless its key is framed with the id of a schema of the topic's subject and is " +
+			"data of that schema.",
+	}, {
+		Name: "key.subject.name.strategy", Type: kmsg.ConfigTypeString, Default: "TOPIC_NAME",
+		check: subjectStrategies(), Acts: true,
+		Doc: "The subject that the schemas of keys belong to: the topic's name and -key (TOPIC_NAME), the name of the " +
+			"schema's type (RECORD_NAME), or both (TOPIC_RECORD_NAME).",
+	}, {
+		Name: "value.schema.validation", Type: kmsg.ConfigTypeBoolean, Default: "false", Acts: true,
+		Doc: "Whether a record is refused unless its value is null, or is framed with the id of a schema of the topic's " +
+			"subject and is data of that schema.",
+	}, {
+		Name: "value.subject.name.strategy", Type: kmsg.ConfigTypeString, Default: "TOPIC_NAME",
+		check: subjectStrategies(), Acts: true,
+		Doc: "The subject that the schemas of values belong to; as key.subject.name.strategy.",
+	}}
+}
+
+// subjectStrategies are the rules by which a subject is named, as the REST API spells them.
+func subjectStrategies() check { return oneOf("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME") }
+
 func topicTieredKeys() []ConfigKey {
 	return []ConfigKey{{
 		Name: "local.retention.bytes", Type: kmsg.ConfigTypeLong, Default: "-2", check: atLeast(-2),

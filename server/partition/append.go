@@ -24,6 +24,9 @@ type AppendRequest struct {
 	Guard *TxnGuard
 	// Coordinator says that a coordinator wrote the batch: its producer's epoch is checked, its sequences are not.
 	Coordinator bool
+	// Refused is why the batch is not to be written, nil if nothing is wrong. A repeat of what was written before is
+	// answered as one all the same.
+	Refused error
 	// Arena gives memory where the batch must be built anew; may be nil.
 	Arena *record.Arena
 }
@@ -141,6 +144,9 @@ func (l *Leader) appendPrepared(r *AppendRequest, b record.Batch, now int64) (Ap
 		if dup != nil {
 			return l.repeated(dup)
 		}
+	}
+	if r.Refused != nil {
+		return Appended{}, r.Refused
 	}
 	if r.Expected != none && r.Expected != end {
 		return Appended{}, &ExpectedOffsetError{Expected: r.Expected, Actual: end}

@@ -43,6 +43,8 @@ var (
 	ErrStaleMetadata = errors.New("the cluster's metadata is older than the partition's log")
 	// ErrOffsetUnknown says that the high watermark may lag what clients have seen (78).
 	ErrOffsetUnknown = errors.New("the leader is new and does not know the latest offset yet")
+	// ErrUnjudged says that it could not be found out whether records match the schemas that their topic enforces (5).
+	ErrUnjudged = errors.New("the records could not be checked against their schemas")
 	// ErrPolicy says that the topic's cleanup.policy does not allow deleting records (44).
 	ErrPolicy = errors.New("cleanup.policy of the topic does not contain delete")
 	// ErrTransactional says that a batch belongs to a transaction and its request names none (53).
@@ -165,6 +167,7 @@ var codes = []struct {
 	{err: ErrUnknownEpoch, code: kerr.UnknownLeaderEpoch, notWritten: true},
 	{err: ErrStaleMetadata, code: kerr.KafkaStorageError, notWritten: true},
 	{err: ErrOffsetUnknown, code: kerr.OffsetNotAvailable},
+	{err: ErrUnjudged, code: kerr.LeaderNotAvailable, notWritten: true},
 	{err: ErrPolicy, code: kerr.PolicyViolation},
 	{err: ErrTransactional, code: kerr.TransactionalIDAuthorizationFailed},
 	{err: ErrSpecialTime, code: kerr.UnsupportedVersion},
