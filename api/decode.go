@@ -21,11 +21,21 @@ const managementBytes = 1 << 20
 // that come twice, names in another case, half of a surrogate pair, nesting beyond rawjson.BodyDepth, text
 // behind the document. An unknown name is UNPROCESSABLE_BODY, all else MALFORMED_BODY.
 func Decode(data []byte, v any) error {
+	return decode(&checker{Cursor: rawjson.Cursor{Data: data}}, v)
+}
+
+// DecodeKnown is Decode, but ignores names that v lacks. It blots them out in data: encoding/json would take some of
+// them for names of v in another case.
+func DecodeKnown(data []byte, v any) error {
+	return decode(&checker{Cursor: rawjson.Cursor{Data: data}, ignore: true}, v)
+}
+
+func decode(c *checker, v any) error {
+	data := c.Data
 	if _, _, err := rawjson.Document(data, rawjson.BodyDepth); err != nil {
 		return FromError(err)
 	}
-	c := rawjson.Cursor{Data: data}
-	if err := checkValue(&c, reflect.TypeOf(v), ""); err != nil {
+	if err := c.value(reflect.TypeOf(v), ""); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
@@ -68,17 +78,23 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// checkValue compares the names in the next value with those of type t.
-func checkValue(c *rawjson.Cursor, t reflect.Type, path string) error {
+// checker compares the names in a document with those of a type.
+type checker struct {
+	rawjson.Cursor
+	ignore bool // unknown names are blotted out, not refused
+}
+
+// value compares the names in the next value with those of type t.
+func (c *checker) value(t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	b := c.Peek()
 	switch {
 	case b == '{' && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map) && !ownDecoder(t, path):
-		return checkObject(c, t, path)
+		return c.object(t, path)
 	case b == '[' && t.Kind() == reflect.Slice && !ownDecoder(t, path):
-		return checkArray(c, t, path)
+		return c.array(t, path)
 	}
 	value, _, err := c.Value(rawjson.BodyDepth)
 	if err != nil {
@@ -97,7 +113,7 @@ func ownDecoder(t reflect.Type, path string) bool {
 	return path != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-func checkObject(c *rawjson.Cursor, t reflect.Type, path string) error {
+func (c *checker) object(t reflect.Type, path string) error {
 	if err := c.Begin('{'); err != nil {
 		return FromError(err)
 	}
@@ -107,11 +123,20 @@ func checkObject(c *rawjson.Cursor, t reflect.Type, path string) error {
 		if err != nil || !more {
 			return orNil(err)
 		}
+		c.Peek()
+		start := c.Pos
 		raw, err := c.Name()
 		if err != nil {
 			return FromError(err)
 		}
 		name := string(raw)
+		member := memberType(t, name)
+		if member == nil && c.ignore {
+			if err := c.skip(start); err != nil {
+				return err
+			}
+			continue
+		}
 		inner := name
 		if path != "" {
 			inner = path + "." + name
@@ -120,17 +145,16 @@ func checkObject(c *rawjson.Cursor, t reflect.Type, path string) error {
 			return Refuse(MalformedBody, "field %s is there twice", inner)
 		}
 		seen[name] = true
-		member := memberType(t, name)
 		if member == nil {
 			return Refuse(UnprocessableBody, "unrecognized field: %s", inner)
 		}
-		if err := checkValue(c, member, inner); err != nil {
+		if err := c.value(member, inner); err != nil {
 			return err
 		}
 	}
 }
 
-func checkArray(c *rawjson.Cursor, t reflect.Type, path string) error {
+func (c *checker) array(t reflect.Type, path string) error {
 	if err := c.Begin('['); err != nil {
 		return FromError(err)
 	}
@@ -139,10 +163,23 @@ func checkArray(c *rawjson.Cursor, t reflect.Type, path string) error {
 		if err != nil || !more {
 			return orNil(err)
 		}
-		if err := checkValue(c, t.Elem(), path+"["+strconv.Itoa(i)+"]"); err != nil {
+		if err := c.value(t.Elem(), path+"["+strconv.Itoa(i)+"]"); err != nil {
 			return err
 		}
 	}
+}
+
+// skip takes the value of a member that is ignored, whose name begins at start, and blots the name out.
+func (c *checker) skip(start int) error {
+	for i := start + 1; c.Data[i] != '"'; i++ {
+		if c.Data[i] == '\\' {
+			c.Data[i] = '_'
+			i++
+		}
+		c.Data[i] = '_'
+	}
+	_, _, err := c.Value(rawjson.BodyDepth)
+	return orNil(err)
 }
 
 // orNil keeps a nil error from becoming a typed nil.

@@ -125,6 +125,7 @@ type Edge struct {
 
 	document  document
 	shortcuts []shortcut // complete before the first request
+	rewrite   Rewrite    // nil if there is none; set before the first request
 }
 
 // NewEdge makes an Edge. It does no I/O.
@@ -194,6 +195,13 @@ type shortcut struct {
 func (e *Edge) Shortcut(method, before, after string, serve func(http.ResponseWriter, *http.Request, string)) {
 	e.shortcuts = append(e.shortcuts, shortcut{method, before, after, serve})
 }
+
+// Rewrite changes a request before it is routed. It may set headers of the answer. An error is the answer.
+type Rewrite func(w http.ResponseWriter, r *http.Request) (*http.Request, error)
+
+// RewriteRegistry has every request for a path of the schema registry rewritten before it is routed. It is called
+// before the first request is served.
+func (e *Edge) RewriteRegistry(f Rewrite) { e.rewrite = f }
 
 // shortcutFor finds the shortcut for a request and its parameter; nil if there is none. A path with encoded parts is
 // left to the router.

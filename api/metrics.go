@@ -15,17 +15,20 @@ const (
 	familyV1
 	familyV2
 	familyV3
+	familyRegistry
 	families
 )
 
 func (f apiFamily) String() string {
-	return [families]string{"operations", "v1", "v2", "v3"}[f]
+	return [families]string{"operations", "v1", "v2", "v3", "registry"}[f]
 }
 
 // family tells the API of a path. A path that no API claims is told in the v3 form, which all clients of
 // the compatible APIs read.
 func family(path string) apiFamily {
 	switch {
+	case isRegistry(path):
+		return familyRegistry
 	case strings.HasPrefix(path, "/v1/") || path == "/v1":
 		return familyV1
 	case strings.HasPrefix(path, "/topics"), strings.HasPrefix(path, "/consumers"), strings.HasPrefix(path, "/brokers"):
@@ -35,6 +38,21 @@ func family(path string) apiFamily {
 		return familyOperations
 	default:
 		return familyV3
+	}
+}
+
+// isRegistry says whether a path belongs to the schema registry's API.
+func isRegistry(path string) bool {
+	if path == "" {
+		return false
+	}
+	switch first, _, _ := strings.Cut(path[1:], "/"); first {
+	case "subjects", "schemas", "compatibility", "config", "mode", "contexts":
+		return true
+	case "v1":
+		return strings.HasPrefix(path, "/v1/metadata/") || path == "/v1/schemas:batch"
+	default:
+		return false
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 // mountOperations adds the routes that belong to no API.
 func (e *Edge) mountOperations(r chi.Router) {
 	r.Get("/", e.root)
+	r.Post("/", e.ping)
 	r.Get("/health/live", e.live)
 	r.Get("/health/ready", e.ready)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(e.opts.Registry, promhttp.HandlerOpts{}))
@@ -57,8 +58,7 @@ func (e *Edge) root(w http.ResponseWriter, r *http.Request) {
 		e.startPage(w, r, a)
 		return
 	}
-	mediaType := Negotiate(r.Header, "application/json", "application/vnd.kafka.v2+json",
-		"application/vnd.schemaregistry.v1+json")
+	mediaType := Negotiate(r.Header, "application/json", "application/vnd.kafka.v2+json", RegistryType)
 	if mediaType == "" {
 		mediaType = "application/json"
 	}
@@ -69,6 +69,9 @@ func (e *Edge) root(w http.ResponseWriter, r *http.Request) {
 	}
 	writeBytes(w, http.StatusOK, mediaType, append(body, '\n'))
 }
+
+// ping answers what clients of schema registries post to see whether there is one.
+func (e *Edge) ping(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, http.StatusOK, struct{}{}) }
 
 type healthAnswer struct {
 	Status string `json:"status"`

@@ -11,6 +11,9 @@ import (
 	"github.com/google/uuid"
 )
 
+// RegistryType is the media type of the schema registry's answers.
+const RegistryType = "application/vnd.schemaregistry.v1+json"
+
 // Mount adds the routes of one API to the router.
 type Mount func(chi.Router)
 
@@ -59,6 +62,14 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s, param := e.shortcutFor(r); s != nil {
 		s.serve(sw, r, param)
 		return
+	}
+	if e.rewrite != nil && isRegistry(r.URL.Path) {
+		rewritten, err := e.rewrite(sw, r)
+		if err != nil {
+			writeByFamily(sw, r, err)
+			return
+		}
+		r = rewritten
 	}
 	switch r.Method {
 	case http.MethodHead:
@@ -124,6 +135,8 @@ func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
 		WriteProblem(w, err)
 	case familyV2:
 		WriteCompat(w, err, "application/vnd.kafka.v2+json")
+	case familyRegistry:
+		WriteCompat(w, err, RegistryType)
 	default:
 		WriteCompat(w, err, "application/json")
 	}

@@ -273,8 +273,9 @@ type RegistryDeployment struct {
 
 // RegistryDifference defines model for RegistryDifference.
 type RegistryDifference struct {
-	Compatible bool   `json:"compatible"`
-	Kind       string `json:"kind"`
+	Compatible  bool    `json:"compatible"`
+	Description *string `json:"description,omitempty"`
+	Kind        string  `json:"kind"`
 
 	// New What the newer schema has there.
 	New *string `json:"new,omitempty"`
@@ -282,6 +283,9 @@ type RegistryDifference struct {
 	// Old What the older schema has there.
 	Old  *string `json:"old,omitempty"`
 	Path string  `json:"path"`
+
+	// Version The version compared with.
+	Version *int32 `json:"version,omitempty"`
 }
 
 // RegistryID Example: {"id":"","scope":{"clusters":{"kafka-cluster":"MkU3OEVBNTcwNTJENDM2Qg","schema-registry-cluster":"MkU3OEVBNTcwNTJENDM2Qg"},"path":[]}}
