@@ -1,10 +1,13 @@
 package schemaregistry
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +47,35 @@ type Limits struct {
 
 // Registry is the schema registry of one node. It is safe for concurrent use.
 type Registry struct {
-	cfg Config
+	cfg     Config
+	client  *client.Client
+	log     *slog.Logger
+	metrics *metrics
+	parsed  *parseCache
+	run     [8]byte // a random name of this Registry
+
+	writing chan struct{} // holds one token while a write is under way
+	kicked  chan struct{} // wakes the reader that waits for the topic
+	asking  chan struct{} // wakes the loop that asks for the log's end
+
+	mu      sync.RWMutex
+	state   *state           // guarded by mu; never nil
+	at      position         // what state is; guarded by mu
+	loaded  bool             // state was complete once; guarded by mu
+	end     int64            // the log's end as last heard; guarded by mu
+	heard   time.Time        // when the log was last heard of; guarded by mu
+	moved   chan struct{}    // closed when any of the above changes; guarded by mu
+	pending map[writeID]bool // own writes under way: whether they were read back; guarded by mu
+	count   uint64           // of own writes; guarded by mu
+	next    *ask             // what the next question for the log's end is for; guarded by mu
+	stopped bool             // nobody asks any more; guarded by mu
+}
+
+// position is a place in the log: the topic that was read, and the offset behind what was read of it. A topic that does
+// not exist has the zero id.
+type position struct {
+	topic  [16]byte
+	offset int64
 }
 
 // New makes a Registry. It does no I/O; Run reads the log.
@@ -52,23 +83,92 @@ func New(cfg Config) (*Registry, error) {
 	if cfg.Client == nil {
 		return nil, errors.New("schemaregistry: Config needs a Client")
 	}
-	return &Registry{cfg: cfg}, nil
+	cfg.setDefaults()
+	if !validLevel(cfg.Compatibility) {
+		return nil, fmt.Errorf("schemaregistry: %q is no compatibility level", cfg.Compatibility)
+	}
+	r := &Registry{
+		cfg: cfg, client: cfg.Client, log: cfg.Logger, parsed: newParseCache(cfg.Limits.ParsedBytes),
+		writing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), asking: make(chan struct{}, 1),
+		state: newState(), moved: make(chan struct{}), pending: map[writeID]bool{},
+	}
+	binary.BigEndian.PutUint64(r.run[:], cfg.Rand.Uint64())
+	r.metrics = newMetrics(cfg.Registerer, r)
+	return r, nil
 }
 
-// Run reads the log until ctx ends, and returns nil then. It goes on after errors.
-func (r *Registry) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+func (c *Config) setDefaults() {
+	if c.Topic == "" {
+		c.Topic = "_schemas"
+	}
+	if c.Compatibility == "" {
+		c.Compatibility = Backward
+	}
+	c.Compatibility = strings.ToUpper(c.Compatibility)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rand == nil {
+		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if c.Formats == nil {
+		c.Formats = formats()
+	}
+	l := &c.Limits
+	for _, p := range []struct {
+		v *int
+		d int
+	}{{&l.RecordBytes, 1_000_000}, {&l.References, 1000}, {&l.ReferenceDepth, 100}, {&l.ParsedBytes, 8 << 20}} {
+		if *p.v == 0 {
+			*p.v = p.d
+		}
+	}
+	if l.FreshWait == 0 {
+		l.FreshWait = 2 * time.Second
+	}
+	if l.WriteWait == 0 {
+		l.WriteWait = 30 * time.Second
+	}
 }
 
 // Topic names the log.
 func (r *Registry) Topic() string { return r.cfg.Topic }
 
-// Ready says why the registry cannot answer, nil if it can.
-func (r *Registry) Ready() error { return nil }
-
 // Offset is where the log is read up to.
-func (r *Registry) Offset() int64 { return 0 }
+func (r *Registry) Offset() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.at.offset
+}
 
-// Fresh waits until all that was written before is read.
-func (r *Registry) Fresh(context.Context) error { return errNotBuilt }
+// The bounds of Ready.
+const (
+	readyLag     = 1000             // records that may not be read yet
+	readySilence = 30 * time.Second // since the log was heard of
+)
+
+// Ready says why the registry cannot answer, nil if it can. It is cheap.
+func (r *Registry) Ready() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	silence := time.Since(r.heard)
+	switch {
+	case !r.loaded:
+		return fmt.Errorf("the schema registry is still reading %s", r.cfg.Topic)
+	case silence > readySilence:
+		return fmt.Errorf("the schema registry has not heard of %s for %v", r.cfg.Topic, silence.Round(time.Second))
+	case r.end-r.at.offset > readyLag:
+		return fmt.Errorf("the schema registry has not read the last %d records of %s", r.end-r.at.offset, r.cfg.Topic)
+	}
+	return nil
+}
+
+// read calls f with the state, which f must not keep or change.
+func (r *Registry) read(f func(s *state)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	f(r.state)
+}

@@ -1,0 +1,11 @@
+package schemaregistry
+
+import (
+	"millrace/schemaregistry/avro"
+	"millrace/schemaregistry/schema"
+)
+
+// formats are the languages of schemas.
+func formats() map[schema.Type]schema.Format {
+	return map[schema.Type]schema.Format{schema.Avro: avro.New(avro.Limits{})}
+}
