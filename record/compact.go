@@ -13,20 +13,19 @@ type Compactor struct {
 	Codecs *Codecs
 	// Level is the level in a codec's own scale, 0 for its default; nil is that for all.
 	Level func(Codec) int
+	// MaxExpanded is how many bytes a batch may expand to; 0: DefaultExpandedBytes.
+	MaxExpanded int
 
-	// Ahead, if set, hears of the keys of the next records that are about to be given to somebody, in order and all of
-	// them, so that who looks them up can do that for many at a time.
-	Ahead func(keys [][]byte)
-
-	raw    []byte // expanded records
-	packed []byte // records that stay, to be compressed
-	kept   []stretch
-	next   []encoded // records that are decoded, at most aheadRecords
-	keys   [][]byte  // theirs
+	raw      []byte // expanded records
+	packed   []byte // records that stay, to be compressed
+	kept     []stretch
+	next     []encoded     // records that are decoded, at most blockRecords
+	found    []KeyedRecord // of the same records, what others see
+	verdicts []Verdict     // on them
 }
 
-// aheadRecords is how many records are decoded before the first of them is looked at.
-const aheadRecords = 256
+// blockRecords is how many records are decoded before somebody looks at them.
+const blockRecords = 256
 
 // KeyedRecord is what compaction looks at in a record. Key is nil for null, and valid during the call it is given to.
 type KeyedRecord struct {
@@ -64,7 +63,6 @@ const keptCapacity = 4 << 20
 
 // encoded is a record as it lies among the others of its batch.
 type encoded struct {
-	KeyedRecord
 	start, end     int // all of it
 	rest           int // what follows the timestamp delta
 	timestampDelta int64
@@ -78,43 +76,49 @@ func (c *Compactor) records(b Batch) ([]byte, error) {
 	if cap(c.raw) > keptCapacity {
 		c.raw = nil
 	}
+	bound := c.MaxExpanded
+	if bound == 0 {
+		bound = DefaultExpandedBytes
+	}
 	var err error
-	c.raw, err = c.Codecs.expand(c.raw[:0], b.Codec(), b.Payload(), DefaultExpandedBytes)
+	c.raw, err = c.Codecs.expand(c.raw[:0], b.Codec(), b.Payload(), bound)
 	return c.raw, err
 }
 
-// Each calls f with the records of a batch that Verify has accepted, until f says that it has enough.
-func (c *Compactor) Each(b Batch, f func(r *KeyedRecord) (more bool)) error {
+// Each calls f with the records of a batch that Verify has accepted, in order and many at a time, until f says that it
+// has enough.
+func (c *Compactor) Each(b Batch, f func(some []KeyedRecord) (more bool)) error {
 	raw, err := c.records(b)
 	if err != nil {
 		return err
 	}
-	return c.walk(b, raw, func(e *encoded) bool { return f(&e.KeyedRecord) })
+	return c.walk(b, raw, f)
 }
 
-// walk calls f with the records.
-func (c *Compactor) walk(b Batch, raw []byte, f func(e *encoded) (more bool)) error {
+// walk calls f with the records, which are in c.next meanwhile.
+func (c *Compactor) walk(b Batch, raw []byte, f func(some []KeyedRecord) (more bool)) error {
+	if c.next == nil {
+		c.next, c.found = make([]encoded, blockRecords), make([]KeyedRecord, blockRecords)
+		c.verdicts = make([]Verdict, blockRecords)
+	}
+	base, most := b.BaseOffset(), b.LastOffsetDelta()
 	at, last := 0, int32(-1)
-	for left := int(b.Count()); left > 0; left -= len(c.next) {
-		c.next, c.keys = c.next[:0], c.keys[:0]
-		for range min(left, aheadRecords) {
-			e := encoded{start: at}
-			delta, ok := e.decode(raw)
-			if !ok || delta <= last || delta > b.LastOffsetDelta() {
-				return corrupt("record %d: malformed", int(b.Count())-left+len(c.next))
+	for left := int(b.Count()); left > 0; {
+		n := min(left, blockRecords)
+		for i := range n {
+			e, r := &c.next[i], &c.found[i]
+			e.start = at
+			delta, ok := e.decode(raw, r)
+			if !ok || delta <= last || delta > most {
+				return corrupt("record %d: malformed", int(b.Count())-left+i)
 			}
 			at, last = e.end, delta
-			e.Offset = b.BaseOffset() + int64(delta)
-			c.next, c.keys = append(c.next, e), append(c.keys, e.Key)
+			r.Offset = base + int64(delta)
 		}
-		if c.Ahead != nil {
-			c.Ahead(c.keys)
+		if !f(c.found[:n]) {
+			return nil
 		}
-		for i := range c.next {
-			if !f(&c.next[i]) {
-				return nil
-			}
-		}
+		left -= n
 	}
 	if at != len(raw) {
 		return corrupt("%d bytes after the last record", len(raw)-at)
@@ -122,8 +126,8 @@ func (c *Compactor) walk(b Batch, raw []byte, f func(e *encoded) (more bool)) er
 	return nil
 }
 
-// decode reads the record that begins at e.start.
-func (e *encoded) decode(raw []byte) (offsetDelta int32, ok bool) {
+// decode reads the record that begins at e.start, with its key and value into r.
+func (e *encoded) decode(raw []byte, r *KeyedRecord) (offsetDelta int32, ok bool) {
 	size, n := varint32(raw[e.start:])
 	if n == 0 || size < 1 || int(size) > len(raw)-e.start-n {
 		return 0, false
@@ -138,41 +142,35 @@ func (e *encoded) decode(raw []byte) (offsetDelta int32, ok bool) {
 	if offsetDelta, n = varint32(p); n == 0 {
 		return 0, false
 	}
-	if e.Key, p, ok = takeBytes(p[n:]); !ok {
+	if r.Key, p, ok = takeBytes(p[n:]); !ok {
 		return 0, false
 	}
 	value, n := varint32(p)
-	e.Tombstone = value < 0
+	r.Tombstone = value < 0
 	return offsetDelta, n > 0 && value >= -1 && int(value) <= len(p)-n
 }
+
+// Judge says of records, which come in order and many at a time, what becomes of each.
+type Judge func(some []KeyedRecord, verdicts []Verdict)
 
 // Filter appends to dst what judge leaves of a batch that Verify has accepted: offsets, sequences, epochs and codec
 // stay. It appends nothing where the outcome is not Rewritten. A batch with records that are to be kept until a delete
 // horizon gets this one, unless it has one: its base timestamp is the horizon then, which the timestamps of its records
 // are relative to.
-func (c *Compactor) Filter(
-	dst []byte, b Batch, horizon int64, judge func(r *KeyedRecord) Verdict,
-) (out []byte, o Outcome, err error) {
+func (c *Compactor) Filter(dst []byte, b Batch, horizon int64, judge Judge) (out []byte, o Outcome, err error) {
 	raw, err := c.records(b)
 	if err != nil {
 		return dst, Unchanged, err
 	}
-	f := filtered{batch: b, raw: raw, greatest: noGreatest, rebase: 0}
+	f := filtered{batch: b, raw: raw, greatest: noGreatest}
 	c.kept = c.kept[:0]
-	err = c.walk(b, raw, func(e *encoded) bool {
-		switch judge(&e.KeyedRecord) {
-		case Drop:
-			return true
-		case KeepUntilHorizon:
-			f.horizon = true
-		}
-		f.count++
-		f.size += e.end - e.start
-		f.greatest = max(f.greatest, b.BaseTimestamp()+e.timestampDelta)
-		if n := len(c.kept); n > 0 && c.kept[n-1].end == e.start {
-			c.kept[n-1].end = e.end
-		} else {
-			c.kept = append(c.kept, stretch{e.start, e.end})
+	err = c.walk(b, raw, func(some []KeyedRecord) bool {
+		verdicts := c.verdicts[:len(some)]
+		judge(some, verdicts)
+		for i, v := range verdicts {
+			if v != Drop {
+				c.keep(&f, &c.next[i], v)
+			}
 		}
 		return true
 	})
@@ -186,6 +184,19 @@ func (c *Compactor) Filter(
 		return dst, Unchanged, nil
 	}
 	return c.rewrite(dst, &f, horizon), Rewritten, nil
+}
+
+// keep takes a record up into what is left.
+func (c *Compactor) keep(f *filtered, e *encoded, v Verdict) {
+	f.horizon = f.horizon || v == KeepUntilHorizon
+	f.count++
+	f.size += e.end - e.start
+	f.greatest = max(f.greatest, f.batch.BaseTimestamp()+e.timestampDelta)
+	if n := len(c.kept); n > 0 && c.kept[n-1].end == e.start {
+		c.kept[n-1].end = e.end
+	} else {
+		c.kept = append(c.kept, stretch{e.start, e.end})
+	}
 }
 
 const noGreatest = -1 << 63
@@ -239,8 +250,9 @@ func (c *Compactor) appendKept(dst []byte, f *filtered) []byte {
 			dst = append(dst, f.raw[s.start:s.end]...)
 			continue
 		}
+		var r KeyedRecord
 		for e := (encoded{start: s.start}); e.start < s.end; e.start = e.end {
-			e.decode(f.raw)
+			e.decode(f.raw, &r)
 			dst = appendRebased(dst, f, &e)
 		}
 	}

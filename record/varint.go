@@ -42,6 +42,13 @@ func longVarint32(p []byte) (v int32, n int) {
 
 // varint64 is varint32 for 64 bits.
 func varint64(p []byte) (v int64, n int) {
+	if len(p) > 0 && p[0] < 0x80 {
+		return int64(p[0]>>1) ^ -int64(p[0]&1), 1
+	}
+	return longVarint64(p)
+}
+
+func longVarint64(p []byte) (v int64, n int) {
 	var u uint64
 	for i := 0; i < len(p) && i < 10; i++ {
 		c := p[i]

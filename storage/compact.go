@@ -12,8 +12,8 @@ import (
 
 // Compaction leaves of the records with equal keys the latest one, where it was, and goes log by log in rounds:
 //
-//  1. The records that are new since the last round, the dirty ones, are gone through for the latest offset of each
-//     key, until the map of those is full or a bound is met.
+//  1. The records that are new since the last round, the dirty ones, are gone through for the latest of each key, and
+//     those that come before it are marked (compact_keys.go).
 //  2. All segments below that are written anew without the records that a later one makes superfluous, in groups that
 //     each become one segment (compact_copy.go), which takes their place in one step (compact_swap.go).
 //  3. The cleaner checkpoint says how far the log is clean.
@@ -56,16 +56,17 @@ type CompactResult struct {
 // Compactor does rounds of compaction, one at a time, in memory that it keeps between them. The zero Compactor is ready
 // to use.
 type Compactor struct {
-	keys    offsetMap
-	records record.Compactor
-	in, out []byte
+	keys         keyMap
+	clean, dirty marks
+	pieces       []*piece
+	workers      [mostWorkers]worker
+	own          worker // of the round itself
+	codecs       *record.Codecs
+	out          []byte
 }
 
 // Release gives the memory up.
-func (c *Compactor) Release() { *c = Compactor{records: record.Compactor{Codecs: c.records.Codecs}} }
-
-// UseCodecs makes the Compactor borrow compressors from there.
-func (c *Compactor) UseCodecs(codecs *record.Codecs) { c.records.Codecs = codecs }
+func (c *Compactor) Release() { *c = Compactor{} }
 
 // Run does one round on a log. With ErrDiskFull or ErrCompactionStopped it can be tried again. What is damaged is a
 // CorruptionError. An error takes the log offline only where a segment was about to be replaced.
@@ -85,7 +86,6 @@ func (c *Compactor) Run(ctx context.Context, l *Log, o *CompactOptions) (Compact
 	}
 	defer end()
 	r := round{Compactor: c, log: l, options: o, ctx: ctx}
-	c.records.Level, c.records.Ahead = o.Level, c.keys.prepare
 	err = r.run()
 	switch {
 	case err == nil:
@@ -115,8 +115,14 @@ type round struct {
 	now     int64       // in milliseconds
 	horizon int64       // until when what is deleted now is told of
 	txns    txnsSeen
-	expired bool // the horizon of the batch at hand has passed
-	unpaced int  // bytes that Pace has not heard of
+	unpaced int // bytes that Pace has not heard of
+
+	bufferSize  int  // how many bytes are read and written at a time
+	mostRecords int  // that can be marked, of the clean ones and of the dirty ones
+	shared      bool // the map may be filled with a share of the keys
+	inShares    bool // it was: it has not all of them now, but the clean records are marked as well
+	// Of the dirty records, for an estimate: bytes that there are, and that were gone through.
+	dirtyBytes, dirtyRead int64
 }
 
 func (r *round) run() error {
@@ -139,7 +145,7 @@ func (r *round) run() error {
 	if r.from >= r.end {
 		return nil
 	}
-	r.in = sized(r.in, r.options.BufferBytes)
+	r.bufferSize = bufferSize(r.options.BufferBytes)
 	if err := r.mapKeys(); err != nil {
 		return err
 	}
@@ -159,13 +165,10 @@ func horizon(now time.Time, retention time.Duration) int64 {
 	return now.UnixMilli() + ms
 }
 
-// sized is a buffer of that size, within what is of use.
-func sized(p []byte, size int) []byte {
+// bufferSize is that size, within what is of use.
+func bufferSize(size int) int {
 	const least, most = 64 << 10, 8 << 20
-	if size = min(max(size, least), most); len(p) != size {
-		return make([]byte, size)
-	}
-	return p
+	return min(max(size, least), most)
 }
 
 // replaceable gives the sealed segments that lie wholly below an offset.
@@ -179,103 +182,6 @@ func (l *Log) replaceable(point int64) (segmentList, error) {
 		n++
 	}
 	return list[:n:n], nil
-}
-
-// mapKeys goes through the dirty records and ends the round's range where it has to.
-func (r *round) mapKeys() error {
-	r.last = -1
-	r.keys.reset(r.end-r.from, r.options.MapBytes)
-	dirty := r.list[r.list.at(r.from):]
-	var ahead abortedAhead
-	all := *r.log.segments.Load() // what was decided below the last stable offset may have its marker above
-	if err := ahead.reset(r.log, all[all.at(r.from):], r.from); err != nil {
-		return r.readFailed(err)
-	}
-	for _, s := range dirty {
-		if s.base >= r.end {
-			break
-		}
-		if err := r.mapSegment(s, &ahead); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *round) mapSegment(s *segment, ahead *abortedAhead) error {
-	first, err := r.log.find(s, r.from)
-	if err == errNoBatch {
-		return nil
-	}
-	if err != nil {
-		return r.readFailed(err)
-	}
-	w := s.walkWith(first.pos, s.size.Load(), r.in)
-	w.startAt(first.pos, first.base)
-	for w.more() {
-		b, err := r.next(&w)
-		if err != nil {
-			return err
-		}
-		if b.BaseOffset() >= r.end {
-			return nil
-		}
-		if b.IsControl() {
-			r.last = b.BaseOffset()
-			continue
-		}
-		if b.IsTransactional() {
-			if err := ahead.look(b.LastOffset()); err != nil {
-				return r.readFailed(err)
-			}
-			if ahead.count > maxAbortedAhead && b.BaseOffset() > r.from {
-				r.end = b.BaseOffset()
-				return nil
-			}
-			r.last = b.BaseOffset()
-			if ahead.aborted(b.ProducerID(), b.BaseOffset()) {
-				continue
-			}
-		}
-		r.last = b.BaseOffset()
-		if err := r.mapBatch(&w, b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mapBatch notes the keys of a batch.
-func (r *round) mapBatch(w *walker, b record.Batch) error {
-	err := r.records.Each(b, func(k *record.KeyedRecord) bool {
-		switch {
-		case k.Offset >= r.end:
-			return false
-		case k.Offset < r.from || k.Key == nil:
-			r.keys.skip()
-		case !r.keys.put(k.Offset):
-			r.end = k.Offset
-			return false
-		}
-		return true
-	})
-	if err != nil {
-		return w.corruptAt(w.pos-int64(len(b)), err)
-	}
-	return nil
-}
-
-// next reads the next batch of a walk, whole and right.
-func (r *round) next(w *walker) (record.Batch, error) {
-	b, pos, err := w.whole()
-	if err != nil {
-		return nil, r.readFailed(err)
-	}
-	if err := b.Verify(); err != nil {
-		return nil, w.corruptAt(pos, err)
-	}
-	r.result.BytesRead += int64(len(b))
-	return b, r.pace(len(b))
 }
 
 // pace tells of bytes read or written, and ends the round when it is to end.
@@ -322,6 +228,7 @@ func (r *round) replaceAll() error {
 	if err := r.txns.reset(r.log, *r.log.segments.Load()); err != nil {
 		return r.readFailed(err)
 	}
+	r.clean.number, r.dirty.number = 0, 0
 	for len(r.list) > 0 && r.list[0].base < r.end {
 		n, err := r.groupSize(r.list)
 		if err != nil {

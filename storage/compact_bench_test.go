@@ -66,7 +66,6 @@ func (c keyedBench) round(b *testing.B) {
 	require.NoError(b, err)
 	copied := copyFiles(b, root, filepath.Join(root, orders.String()))
 	var work storage.Compactor
-	work.UseCodecs(record.NewCodecs(1))
 	peak := watchHeap()
 	began := time.Now()
 	b.StartTimer()

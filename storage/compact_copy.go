@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"millrace/record"
@@ -65,41 +66,115 @@ func (r *round) create(sources segmentList) (*replacement, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.out = slices.Grow(r.out[:0], r.bufferSize())
+	r.out = slices.Grow(r.out[:0], 2*r.bufferSize)
 	return &replacement{segment: s, file: f}, nil
 }
 
-// bufferSize is how many bytes are written at a time.
-func (r *round) bufferSize() int { return len(r.in) }
-
 // copy writes what is left of the segments' batches.
 func (r *round) copy(p *replacement, sources segmentList) error {
-	last := len(sources) - 1
-	for last > 0 && sources[last].size.Load() == 0 {
-		last--
+	n := len(sources)
+	for n > 1 && sources[n-1].size.Load() == 0 {
+		n--
 	}
-	for i, s := range sources {
-		w := s.walkWith(0, s.size.Load(), r.in)
-		for w.more() {
-			b, err := r.next(&w)
+	s := source{round: r, list: sources[:n:n], stop: math.MaxInt64, numbers: r.marksOf}
+	return r.each(&s, r.sift, func(part *piece) (more bool, err error) {
+		for i := range part.tasks {
+			t := &part.tasks[i]
+			err := t.err
+			if err == nil {
+				p.keepLast = t.last
+				err = r.batch(p, part, t)
+			}
+			if errors.Is(err, record.ErrCorrupt) && !isCorrupt(err) {
+				err = part.seg.corruptAt(t.pos, err)
+			}
 			if err != nil {
-				return err
+				return false, err
 			}
-			p.keepLast = i == last && !w.more()
-			if err := r.batch(p, b); err != nil {
-				if errors.Is(err, record.ErrCorrupt) {
-					err = w.corruptAt(w.pos-int64(len(b)), err)
-				}
-				return err
-			}
-			if len(r.out) >= r.bufferSize() {
+			if len(r.out) >= r.bufferSize {
 				if err := r.write(p, len(r.out)&^(pageSize-1)); err != nil {
-					return err
+					return false, err
 				}
 			}
 		}
+		return true, nil
+	})
+}
+
+// marksOf gives the marks of a batch's records, where they have any.
+func (r *round) marksOf(b record.Batch) *marks {
+	if r.inShares {
+		return r.cleanMarks(b)
 	}
-	return nil
+	return r.dirtyMarks(b)
+}
+
+// sift has a worker leave out records of the batches of a piece.
+func (r *round) sift(w *worker, p *piece) {
+	judge := func(some []record.KeyedRecord, verdicts []record.Verdict) { r.judge(w, some, verdicts) }
+	for i := range p.tasks {
+		t := &p.tasks[i]
+		if t.err = t.batch.Verify(); t.err != nil {
+			return
+		}
+		if r.whole(t) {
+			continue
+		}
+		t.out[0] = len(p.out)
+		p.out, t.outcome, t.err = r.filter(w, t, p.out, judge)
+		t.out[1] = len(p.out)
+		if errors.Is(t.err, record.ErrTooLarge) {
+			t.left, t.err = true, nil
+		}
+	}
+}
+
+// whole says that all records of a batch stay, as far as that can be told without a look at them.
+func (r *round) whole(t *task) bool {
+	b := t.batch
+	switch {
+	case b.IsControl() || b.Count() == 0 || b.BaseOffset() >= r.end:
+		return true
+	case t.marks == nil || !r.inShares && b.BaseOffset() < r.from:
+		return false
+	}
+	return t.marks.none(t.number, int(b.Count()))
+}
+
+// filter has a worker leave out records of a batch.
+func (r *round) filter(w *worker, t *task, dst []byte, judge record.Judge) ([]byte, record.Outcome, error) {
+	b := t.batch
+	w.task, w.number = t, t.number
+	w.expired = b.HasDeleteHorizon() && r.now >= b.BaseTimestamp()
+	return w.records.Filter(dst, b, r.horizon, judge)
+}
+
+// judge says what becomes of records.
+func (r *round) judge(w *worker, some []record.KeyedRecord, verdicts []record.Verdict) {
+	marks := w.task.marks
+	lookUp := !r.inShares && some[0].Offset < r.from
+	if lookUp {
+		w.keys = r.keys.appendHashes(w.keys[:0], some)
+		w.sink += r.keys.prefetch(w.keys)
+	}
+	for i := range some {
+		k := &some[i]
+		old := marks != nil && marks.isOld(w.number+i) || lookUp && k.Offset < r.from && r.keys.has(w.keys[i].hash)
+		switch {
+		case k.Offset >= r.end:
+			verdicts[i] = record.Keep
+		case k.Key == nil:
+			w.task.keyless++
+			verdicts[i] = record.Drop
+		case old, k.Tombstone && w.expired:
+			verdicts[i] = record.Drop
+		case k.Tombstone:
+			verdicts[i] = record.KeepUntilHorizon
+		default:
+			verdicts[i] = record.Keep
+		}
+	}
+	w.number += len(some)
 }
 
 const pageSize = 4 << 10
@@ -116,7 +191,8 @@ func (r *round) write(p *replacement, n int) error {
 }
 
 // batch writes what is left of a batch.
-func (r *round) batch(p *replacement, b record.Batch) error {
+func (r *round) batch(p *replacement, part *piece, t *task) error {
+	b := t.batch
 	if b.IsControl() {
 		return r.control(p, b)
 	}
@@ -130,27 +206,17 @@ func (r *round) batch(p *replacement, b record.Batch) error {
 	case aborted || b.Count() == 0:
 		return r.emptied(p, b)
 	}
-	r.expired = b.HasDeleteHorizon() && r.now >= b.BaseTimestamp()
-	return r.filter(p, b, r.judge)
-}
-
-// judge says what becomes of a record.
-func (r *round) judge(k *record.KeyedRecord) record.Verdict {
-	latest := r.keys.latest()
-	switch {
-	case k.Offset >= r.end:
-		return record.Keep
-	case k.Key == nil:
-		r.result.Keyless++
-		return record.Drop
-	case latest > k.Offset:
-		return record.Drop
-	case !k.Tombstone:
-		return record.Keep
-	case r.expired:
-		return record.Drop
+	out := part.out[t.out[0]:t.out[1]]
+	if t.left {
+		out, t.outcome, err = r.filter(&r.own, t, nil, func(some []record.KeyedRecord, verdicts []record.Verdict) {
+			r.judge(&r.own, some, verdicts)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return record.KeepUntilHorizon
+	r.result.Keyless += t.keyless
+	return r.left(p, b, out, t.outcome)
 }
 
 // control writes what is left of a batch that may be a marker. One that ends a transaction of which nothing is left is
@@ -183,26 +249,33 @@ func (r *round) control(p *replacement, b record.Batch) error {
 	case b.HasDeleteHorizon() && r.now >= b.BaseTimestamp():
 		return r.emptied(p, b)
 	}
-	return r.filter(p, b, func(*record.KeyedRecord) record.Verdict { return record.KeepUntilHorizon })
+	out, outcome, err := r.own.records.Filter(nil, b, r.horizon, keepAll)
+	if err != nil {
+		return err
+	}
+	return r.left(p, b, out, outcome)
 }
 
-// filter writes the records of a batch that judge leaves.
-func (r *round) filter(p *replacement, b record.Batch, judge func(*record.KeyedRecord) record.Verdict) error {
-	at := len(r.out)
-	out, outcome, err := r.records.Filter(r.out, b, r.horizon, judge)
-	r.out = out
-	switch {
-	case err != nil:
-		return err
-	case outcome == record.Unchanged:
+// keepAll keeps records for a time.
+func keepAll(_ []record.KeyedRecord, verdicts []record.Verdict) {
+	for i := range verdicts {
+		verdicts[i] = record.KeepUntilHorizon
+	}
+}
+
+// left writes what a filter has left of a batch.
+func (r *round) left(p *replacement, b, out record.Batch, outcome record.Outcome) error {
+	switch outcome {
+	case record.Unchanged:
 		return r.add(p, b)
-	case outcome == record.Emptied:
+	case record.Emptied:
 		return r.emptied(p, b)
 	}
-	left := record.Batch(r.out[at:])
-	r.result.Dropped += int64(b.Count() - left.Count())
+	at := len(r.out)
+	r.out = append(r.out, out...)
+	r.result.Dropped += int64(b.Count() - out.Count())
 	p.changed = true
-	return r.index(p, left, at)
+	return r.index(p, out, at)
 }
 
 // emptied writes the header of a batch whose records are all gone, if it is of use.

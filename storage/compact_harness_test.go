@@ -55,7 +55,6 @@ func newKeyedLog(t require.TestingT, seed uint64) *keyedLog {
 		conf: compactConfig(), open: map[int64]int64{}, aborted: map[int64]bool{}, pending: map[int64][]int64{},
 		sequence: map[int64]int32{}, epoch: map[int64]int16{}, live: map[int64]int64{}, codecs: record.NewCodecs(1),
 	}
-	k.work.UseCodecs(k.codecs)
 	k.openDir()
 	var err error
 	k.log, err = k.dir.CreateLog(orders, k.conf)

@@ -2,104 +2,139 @@ package storage
 
 import (
 	"hash/maphash"
-	"math/bits"
+	"math"
+
+	"millrace/record"
 )
 
-// slotSize is what a key takes in the map of latest offsets.
-const slotSize = 24
+// slotSize is what a key takes in the map of latest records.
+const slotSize = 20
 
-// offsetMap holds the latest offset of each key, in memory of a fixed size. A key is known by 16 bytes: two hashes of
-// it under seeds that nobody knows, so that equal ones are not to be expected, nor to be made. The zero map is full.
+// keyHash is what a key is known by: 16 bytes, of two hashes under seeds that nobody knows, so that equal ones of
+// different keys are not to be expected, nor to be made.
+type keyHash [4]uint32
+
+// keyMap tells which record of each key is the latest, in memory of a fixed size. Records have numbers, less than
+// mostNumber. The zero map is full.
 //
-// The first hash says, by its size, where in the table a key's slot is to be looked for, and the slots lie in the order
-// of it, with free ones between. So a search ends at the first slot that comes later, however full the table is.
-type offsetMap struct {
-	seeds [2]maphash.Seed
-	slots []keySlot
-	homes uint64 // of the slots, those that a search may begin at; the rest is for what does not fit in front
-	used  int
-	most  int // keys that it takes
-
-	ahead [][2]uint64 // hashes of the keys that are about to be looked up
-	next  int         // the first of them that has not been
-	sink  int64
+// The first word of a hash says, by its size, where in the table a key's slot is to be looked for, and the slots lie
+// in the order of it, with free ones between. So a search ends at the first slot that comes later, however full the
+// table is. The second word says whether the map takes the key at all: it can be of a share of all keys.
+type keyMap struct {
+	seeds     [2]maphash.Seed
+	slots     []keySlot
+	homes     uint64 // of the slots, those that a search may begin at; the rest is for what does not fit in front
+	used      int
+	most      int    // keys that it takes
+	low, high uint64 // the second words of the keys that it takes: from low to below high
 }
 
-// keySlot is free where end is 0, else it holds the hash of a key and the offset after its latest record.
+// keySlot is free where after is 0, else it holds the hash of a key and the number after that of its latest record.
 type keySlot struct {
-	hash [2]uint64
-	end  int64
+	hash  keyHash
+	after uint32
 }
 
-// mapOverflow is how many slots there are behind the last that a search begins at. Keys that lie more densely than that
-// somewhere have no room.
-const mapOverflow = 4096
+const (
+	// mapOverflow is how many slots there are behind the last that a search begins at. Keys that lie more densely than
+	// that somewhere have no room.
+	mapOverflow = 4096
 
-// reset empties the map and makes it take so many keys, as far as they fit into so many bytes.
-func (m *offsetMap) reset(keys int64, bytes int) {
+	mostNumber = math.MaxUint32
+	allKeys    = 1 << 32 // of second words
+)
+
+// reset empties the map and makes it take so many keys, as far as they fit into so many bytes, under new seeds.
+func (m *keyMap) reset(keys int64, bytes int) {
 	const spare = 16
-	homes := max(min(int64(bytes/slotSize), keys+keys/9+spare), 2)
+	homes := max(min(int64(bytes/slotSize), keys+keys/8+spare, math.MaxInt32), 2)
 	n := int(homes + min(homes, mapOverflow))
 	if cap(m.slots) >= n {
 		m.slots = m.slots[:n]
-		clear(m.slots)
 	} else {
 		m.slots = make([]keySlot, n)
 	}
-	m.used, m.homes, m.most = 0, uint64(homes), max(int(homes)*9/10, 1)
+	m.homes, m.most = uint64(homes), max(int(homes)*9/10, 1)
 	m.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	m.begin(0, allKeys)
 }
 
-// prepare hears of the keys that are about to be looked up, each once and in this order. Their slots are all over the
-// memory, so it has all of them brought near at once, where they are not waited for one by one.
-func (m *offsetMap) prepare(keys [][]byte) {
-	m.ahead, m.next = m.ahead[:0], 0
-	for _, key := range keys {
-		m.ahead = append(m.ahead, [2]uint64{maphash.Bytes(m.seeds[0], key), maphash.Bytes(m.seeds[1], key)})
-	}
-	sum := int64(0)
-	for i := range m.ahead {
-		home, _ := bits.Mul64(m.ahead[i][0], m.homes)
-		sum += m.slots[home].end
-	}
-	m.sink = sum
+// begin empties the map for another share of the keys.
+func (m *keyMap) begin(low, high uint64) {
+	clear(m.slots)
+	m.used, m.low, m.high = 0, low, high
 }
 
-// find gives the place of the slot of the next of the keys that were prepared, or the place for it.
-func (m *offsetMap) find() (i int, h [2]uint64, found bool) {
-	h = m.ahead[m.next]
-	m.next++
-	home, _ := bits.Mul64(h[0], m.homes)
-	for i = int(home); i < len(m.slots); i++ {
+// narrow makes the map's share that part of what it was, less than all: it keeps what is left of the keys.
+func (m *keyMap) narrow(part float64) {
+	m.high = m.low + uint64(float64(m.high-m.low)*part)
+	m.used = 0
+	end := 0 // of the slots that were moved up
+	for i := range m.slots {
+		s := m.slots[i]
+		m.slots[i].after = 0
+		if s.after == 0 || uint64(s.hash[1]) >= m.high {
+			continue
+		}
+		end = max(end, m.home(s.hash))
+		m.slots[end] = s
+		end++
+		m.used++
+	}
+}
+
+// takes says whether a key is in the map's share.
+func (m *keyMap) takes(h keyHash) bool { return uint64(h[1]) >= m.low && uint64(h[1]) < m.high }
+
+func (m *keyMap) home(h keyHash) int { return int(uint64(h[0]) * m.homes >> 32) }
+
+func (m *keyMap) hash(key []byte) keyHash {
+	a, b := maphash.Bytes(m.seeds[0], key), maphash.Bytes(m.seeds[1], key)
+	return keyHash{uint32(a >> 32), uint32(a), uint32(b >> 32), uint32(b)}
+}
+
+// find gives the place of a key's slot, or the place for it.
+func (m *keyMap) find(h keyHash) (i int, found bool) {
+	for i = m.home(h); i < len(m.slots); i++ {
 		s := &m.slots[i]
-		if s.end == 0 || s.hash[0] > h[0] {
-			return i, h, false
+		if s.after == 0 || s.hash[0] > h[0] {
+			return i, false
 		}
 		if s.hash == h {
-			return i, h, true
+			return i, true
 		}
 	}
-	return i, h, false
+	return i, false
 }
 
-// put notes the latest record of the next key. It says no when there is no room for another key.
-func (m *offsetMap) put(offset int64) bool {
-	i, h, found := m.find()
+// has says whether a key is in the map.
+func (m *keyMap) has(h keyHash) bool {
+	_, found := m.find(h)
+	return found
+}
+
+// put notes a key's latest record. It gives the number of the one before, if there was one, and says no when there is
+// no room for another key.
+func (m *keyMap) put(h keyHash, number uint32) (before uint32, again, ok bool) {
+	i, found := m.find(h)
+	s := i
 	if !found {
 		if m.used >= m.most || !m.open(i) {
-			return false
+			return 0, false, false
 		}
 		m.used++
-		m.slots[i].hash = h
+		m.slots[s] = keySlot{hash: h, after: number + 1}
+		return 0, false, true
 	}
-	m.slots[i].end = offset + 1
-	return true
+	before = m.slots[s].after - 1
+	m.slots[s].after = number + 1
+	return before, true, true
 }
 
 // open makes room at a place, unless there is none.
-func (m *offsetMap) open(i int) bool {
+func (m *keyMap) open(i int) bool {
 	free := i
-	for free < len(m.slots) && m.slots[free].end != 0 {
+	for free < len(m.slots) && m.slots[free].after != 0 {
 		free++
 	}
 	if free >= len(m.slots) {
@@ -109,13 +144,42 @@ func (m *offsetMap) open(i int) bool {
 	return true
 }
 
-// skip passes over the next key.
-func (m *offsetMap) skip() { m.next++ }
-
-// latest is the offset of the latest record of the next key, -1 if that is not in the map.
-func (m *offsetMap) latest() int64 {
-	if i, _, found := m.find(); found {
-		return m.slots[i].end - 1
+// prefetch hears of keys that are about to be looked up. Their slots are all over the memory, so it has all of them
+// brought near at once, where they are not waited for one by one.
+func (m *keyMap) prefetch(keys []hashedKey) (sum uint32) {
+	for i := range keys {
+		sum += m.slots[m.home(keys[i].hash)].after
 	}
-	return -1
+	return sum
+}
+
+// hashedKey is what the map wants to know of a record.
+type hashedKey struct {
+	hash keyHash
+	kind keyKind
+}
+
+// keyKind says what a record is.
+type keyKind uint32
+
+const (
+	valueKind     keyKind = iota
+	tombstoneKind         // without a value
+	keylessKind           // without a key
+)
+
+// appendHashes hashes the keys of records.
+func (m *keyMap) appendHashes(dst []hashedKey, some []record.KeyedRecord) []hashedKey {
+	for i := range some {
+		r := &some[i]
+		k := hashedKey{hash: m.hash(r.Key)}
+		switch {
+		case r.Key == nil:
+			k.kind = keylessKind
+		case r.Tombstone:
+			k.kind = tombstoneKind
+		}
+		dst = append(dst, k)
+	}
+	return dst
 }

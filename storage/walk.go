@@ -188,8 +188,10 @@ func (w *walker) fill(need int) error {
 
 func (w *walker) corrupt(err error) error { return w.corruptAt(w.pos, err) }
 
-func (w *walker) corruptAt(pos int64, err error) error {
-	return &CorruptionError{File: w.seg.fileName(logKind), Position: pos, Err: err}
+func (w *walker) corruptAt(pos int64, err error) error { return w.seg.corruptAt(pos, err) }
+
+func (s *segment) corruptAt(pos int64, err error) error {
+	return &CorruptionError{File: s.fileName(logKind), Position: pos, Err: err}
 }
 
 // isCorrupt says whether an error tells of bad bytes rather than of a failed read.

@@ -15,11 +15,7 @@ type Cleaner struct {
 }
 
 // NewCleaner makes a Cleaner.
-func NewCleaner() *Cleaner {
-	c := new(Cleaner)
-	c.compactor.UseCodecs(record.NewCodecs(1))
-	return c
-}
+func NewCleaner() *Cleaner { return new(Cleaner) }
 
 // Release gives the memory up.
 func (c *Cleaner) Release() { c.compactor.Release() }

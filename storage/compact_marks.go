@@ -1,0 +1,54 @@
+package storage
+
+// marks tell of records, by their number, what a round of compaction has found out about them.
+type marks struct {
+	old    []uint64 // a bit a record: another one makes it superfluous
+	noted  []uint64 // a bit for 64 records: one of them has to be looked at for another reason
+	number int      // of the next record
+}
+
+// reset begins with record 0.
+func (m *marks) reset() { m.old, m.noted, m.number = m.old[:0], m.noted[:0], 0 }
+
+// add makes room for the marks of so many records and gives the number of the first.
+func (m *marks) add(count int) (first int) {
+	first = m.number
+	m.number += count
+	m.old = grown(m.old, (m.number+63)/64)
+	m.noted = grown(m.noted, (m.number+4095)/4096)
+	return first
+}
+
+// grown makes a slice have a length, with zeros where it grows.
+func grown(p []uint64, n int) []uint64 {
+	for len(p) < n {
+		p = append(p, 0)
+	}
+	return p
+}
+
+func (m *marks) setOld(number int)      { m.old[number>>6] |= 1 << (number & 63) }
+func (m *marks) isOld(number int) bool  { return m.old[number>>6]>>(number&63)&1 != 0 }
+func (m *marks) note(number int)        { m.noted[number>>12] |= 1 << (number >> 6 & 63) }
+func (m *marks) isNoted(block int) bool { return m.noted[block>>6]>>(block&63)&1 != 0 }
+
+// none says that so many records from one on have no marks. It may say no where there are some nearby.
+func (m *marks) none(first, count int) bool {
+	last := first + count - 1
+	for block := first >> 6; block <= last>>6; block++ {
+		if m.isNoted(block) {
+			return false
+		}
+		word := m.old[block]
+		if block == first>>6 {
+			word = word >> (first & 63) << (first & 63)
+		}
+		if block == last>>6 {
+			word &= 1<<(last&63+1) - 1
+		}
+		if word != 0 {
+			return false
+		}
+	}
+	return true
+}
