@@ -28,6 +28,7 @@ func bankTopics() []string { return []string{"bank0", "bank1"} }
 // exactPlan is what a run with groups and transactions is made of beside the rest.
 type exactPlan struct {
 	movers, appenders, copiers, readers, workers, keepers, posters int
+	tellers                                                        int
 	protocols                                                      []string // of the groups of readers
 	copying                                                        string   // the protocol of the group of copiers
 	partitions                                                     int      // of the list
@@ -48,6 +49,8 @@ func (p *plan) makeExact(seed uint64) {
 		chaos: pick(r, 0, 0.03, 0.1), minISR: pick(r, 1, 2, 2),
 	}
 	e.protocols = []string{history.Classic, history.Consumer}
+	more := rand.New(rand.NewPCG(seed, 5)) // a stream of its own, so that what others draw stays what it is
+	e.tellers = pick(more, 0, 1, 2)
 	p.exact = e
 	p.producer, p.reader, p.live = 1, 1, 0
 	p.shapes = []shape{{partitions: 1, minISR: e.minISR}}
@@ -55,6 +58,7 @@ func (p *plan) makeExact(seed uint64) {
 	p.kinds = slices.DeleteFunc(drawKinds(r), func(k faultKind) bool { return k.damages })
 	p.kinds = append(p.kinds, kind("step", 10, (*sim).killAtStep))
 	p.faults = pick(r, 0, 3, 5, 8)
+	p.damageExact(more)
 	p.think = min(p.think, 200*time.Millisecond)
 	p.patience = min(p.patience, 8*time.Second)
 	for name, value := range map[string]string{
@@ -82,6 +86,23 @@ func (p *plan) makeExact(seed uint64) {
 	}
 }
 
+// damageExact has a disk lose what was synced to it in some of the plans in which no record rests on one disk. After a
+// disk that has lied anything goes, so none does.
+func (p *plan) damageExact(r *rand.Rand) {
+	if r.IntN(2) > 0 || p.exact.minISR < 2 {
+		return
+	}
+	for _, k := range damageKinds() {
+		if k.damages && k.name != "lie" && r.IntN(2) == 0 {
+			p.kinds = append(p.kinds, k)
+			p.damage = true
+		}
+	}
+	if p.damage {
+		p.faults = max(p.faults, 5)
+	}
+}
+
 // workGroups are the groups of workers.
 func (e *exactPlan) workGroups() []string { return []string{"auto", "manual"} }
 
@@ -96,8 +117,9 @@ func (e *exactPlan) longest() time.Duration {
 // String tells the plan on one line.
 func (e *exactPlan) String() string {
 	return fmt.Sprintf("%d movers, %d appenders, %d copiers (%s), %d readers, %d workers, %d keepers, %d posters, "+
-		"%d partitions, timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers, e.copying,
-		e.readers, e.workers, e.keepers, e.posters, e.partitions, e.timeout, e.session, e.chaos, e.minISR)
+		"%d tellers, %d partitions, timeout %v, session %v, chaos %v, min ISR %d", e.movers, e.appenders, e.copiers,
+		e.copying, e.readers, e.workers, e.keepers, e.posters, e.tellers, e.partitions, e.timeout, e.session, e.chaos,
+		e.minISR)
 }
 
 // exactTopics are the topics that transactions write to.
@@ -159,6 +181,7 @@ func (s *sim) startExact(begin func(kind string, count int, run func(c *client))
 	begin("i", e.posters, func(c *client) { (&poster{client: c}).run() })
 	begin("k", e.keepers, func(c *client) { (&keeper{client: c}).run() })
 	begin("o", min(e.workers, 1), func(c *client) { (&overseer{c}).run() })
+	begin("t", e.tellers, func(c *client) { newTeller(c).run() })
 }
 
 // settleExact waits for what clients have left open to end by itself (T5), has all be copied that is not, and reads
