@@ -161,6 +161,9 @@ func (e *encoder) integer(n *node, t *token) *fault {
 	return nil
 }
 
+// plainNaN is the NaN that Java writes.
+const plainNaN = 0x7ff8 << 48
+
 func (e *encoder) number(n *node, t *token) *fault {
 	var v float64
 	bits := 64
@@ -169,7 +172,7 @@ func (e *encoder) number(n *node, t *token) *fault {
 	}
 	switch text := string(t.text); text {
 	case `"NaN"`:
-		v = math.NaN()
+		v = math.Float64frombits(plainNaN)
 	case `"Infinity"`:
 		v = math.Inf(1)
 	case `"-Infinity"`:

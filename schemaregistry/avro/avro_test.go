@@ -1,0 +1,37 @@
+package avro_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/schemaregistry/avro"
+	"millrace/schemaregistry/schema"
+)
+
+func parse(t testing.TB, text string, deps ...string) *avro.Schema {
+	t.Helper()
+	s, err := parseWith(text, schema.ParseOptions{}, deps...)
+	require.NoError(t, err, text)
+	return s
+}
+
+func parseWith(text string, o schema.ParseOptions, deps ...string) (*avro.Schema, error) {
+	var list []schema.Dependency
+	for _, d := range deps {
+		list = append(list, schema.Dependency{Name: "dep", Subject: "s", Version: 1, Text: d, Direct: true})
+	}
+	s, err := avro.New(avro.Limits{}).Parse(text, list, o)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*avro.Schema), nil
+}
+
+func compare(t testing.TB, reader, writer schema.Schema, readerName, writerName string) schema.Comparison {
+	t.Helper()
+	c, err := avro.New(avro.Limits{}).Compare(reader, writer,
+		schema.CompareOptions{ReaderName: readerName, WriterName: writerName})
+	require.NoError(t, err)
+	return c
+}
