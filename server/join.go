@@ -36,7 +36,11 @@ func (n *Node) start() error {
 	if !n.cfg.clustered() {
 		ctx, cancel := context.WithTimeout(n.life, startTimeout)
 		defer cancel()
-		return n.join(ctx)
+		if err := n.join(ctx); err != nil {
+			return err
+		}
+		n.schemas.awaitRead(ctx)
+		return nil
 	}
 	n.log.Info("joining the cluster", "node", n.cfg.NodeID, "url", n.cfg.address(n.Addr()),
 		"voters", listVoters(n.cfg.Voters))
@@ -85,7 +89,19 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	n.waiting.Store(nil)
 	close(n.joined)
+	n.joining.Go(n.abortLeft)
 	return nil
+}
+
+// abortLeft aborts what the run before this one was killed in the midst of, and readers wait for.
+func (n *Node) abortLeft() {
+	switch count, err := n.native.AbortLeft(n.life); {
+	case n.life.Err() != nil:
+	case err != nil:
+		n.log.Warn("what transactions the run before has left open is not known: they end by their time", "err", err)
+	case count > 0:
+		n.log.Info("transactions that the run before has left open were aborted", "transactions", count)
+	}
 }
 
 // saveRegistration notes in the data directory what the node is to the cluster.
@@ -284,7 +300,7 @@ func (n *Node) hasJoined() bool {
 func (n *Node) AwaitReady(ctx context.Context) error {
 	select {
 	case <-n.joined:
-		return nil
+		return n.schemas.registry.AwaitRead(ctx)
 	case <-ctx.Done():
 		if err := n.starting(); err != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)

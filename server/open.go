@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -381,6 +382,7 @@ func (n *Node) openAPI() error {
 	})
 	n.native = native.New(native.Options{
 		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
+		Node: strconv.Itoa(int(n.cfg.NodeID)),
 	})
 	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers})
 	v3 := restv3.New(edge, c, restv3.Options{})

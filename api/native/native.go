@@ -37,6 +37,8 @@ type Options struct {
 	Keys *client.Keys
 	// KeyIndexBytes bounds the memory of the indexes by which keys are read; 64 MiB by default.
 	KeyIndexBytes int64
+	// Node is the name of this server among all that serve the cluster, for AbortLeft.
+	Node string
 	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
 	Membership Membership
 }
@@ -95,6 +97,11 @@ func (s *Server) Close() {
 	s.workers.close()
 	s.consumer.close()
 }
+
+// AbortLeft aborts the transactions of one request each that an earlier run of this server has left open, so that readers
+// need not wait until their time is over, and tells how many these were. It may take as long as that time. Without a name
+// of the server there is nothing that it could know of.
+func (s *Server) AbortLeft(ctx context.Context) (int, error) { return s.txns.abortLeft(ctx) }
 
 // failParameter answers for a parameter that the generated code could not read.
 func (s *Server) failParameter(w http.ResponseWriter, r *http.Request, err error) {

@@ -24,10 +24,10 @@ import (
 // Bounds of transactions over HTTP.
 const (
 	// onceTimeout is how long a transaction in one request may be open: readers of committed records wait that long for
-	// one whose node has died.
-	onceTimeout = 30 * time.Second
+	// one whose node has died and does not come back.
+	onceTimeout = 10 * time.Second
 	// onceProduce is how long its writes may take, so that there is time left to end it.
-	onceProduce       = 20 * time.Second
+	onceProduce       = 8 * time.Second
 	defaultTxnTimeout = time.Minute
 	leastTxnTimeout   = time.Second
 	// endTries is how often the end of a transaction is asked for while no answer comes.
@@ -56,7 +56,7 @@ type transactions struct {
 
 func newTransactions(o Options, p *producer) *transactions {
 	return &transactions{
-		edge: o.Edge, client: o.Client, producer: p, pool: newTxnPool(o.Client), ids: make(map[string]int64),
+		edge: o.Edge, client: o.Client, producer: p, pool: newTxnPool(o.Client, o.Node), ids: make(map[string]int64),
 	}
 }
 

@@ -210,6 +210,8 @@ func mayComeAgain(err error) error {
 
 // write writes all of it at once: the records, the offsets, and for whoever finds this attempt dead its name.
 func (o *onceWork) write(ctx context.Context, p client.TxnProducer) error {
+	ctx, cancel := context.WithTimeout(ctx, onceProduce)
+	defer cancel()
 	var wg sync.WaitGroup
 	var noted, committed, stored error
 	if o.attempt != nil {

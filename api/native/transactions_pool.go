@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -26,10 +27,12 @@ const (
 
 // txnPool lends transactional ids to transactions in one request. Each end of a transaction gives the epoch of the next
 // one, so an id that was used costs no call to begin. An id whose transaction has an unknown outcome is not used again:
-// its state tells what became of that. Names are of this run alone, so that no other node has the same.
+// its state tells what became of that. Names are of this run alone, so that no other node has the same; they begin with
+// that of the node, so that its next run knows them.
 type txnPool struct {
 	client *client.Client
 	slots  chan struct{} // one for each id lent
+	node   string        // empty: it has no name
 	prefix string
 
 	mu     sync.Mutex
@@ -43,8 +46,19 @@ type restedTxn struct {
 	since time.Time
 }
 
-func newTxnPool(c *client.Client) *txnPool {
-	return &txnPool{client: c, slots: make(chan struct{}, maxOnce), prefix: ownTxnPrefix + uuid.NewString()[:13] + "-"}
+func newTxnPool(c *client.Client, node string) *txnPool {
+	prefix := ownTxnPrefix
+	if node != "" {
+		prefix += node + "-"
+	}
+	return &txnPool{
+		client: c, slots: make(chan struct{}, maxOnce), node: node, prefix: prefix + uuid.NewString()[:13] + "-",
+	}
+}
+
+// ofNode is an expression of the ids that all runs of the node give.
+func (p *txnPool) ofNode() string {
+	return regexp.QuoteMeta(ownTxnPrefix+p.node) + "-[0-9a-f]{8}-[0-9a-f]{4}-[0-9]+"
 }
 
 // take lends a producer, which goes back by put or drop.

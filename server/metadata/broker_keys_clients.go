@@ -13,7 +13,7 @@ func brokerTransactionKeys() []ConfigKey {
 	}, {
 		Name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type: intType, Default: "10000",
 		check: atLeast(1), Acts: true,
-		Doc: "How often transactions beyond their timeout are looked for.",
+		Doc: "How often transactions beyond their timeout are looked for, beside when the first one is.",
 	}, {
 		Name: "transaction.max.timeout.ms", Type: intType, Default: "900000", check: atLeast(1), Acts: true,
 		Doc: "The longest timeout that a transactional producer may ask for.",

@@ -34,6 +34,11 @@ type shard struct {
 	// open are the transactions that are Ongoing.
 	open map[string]*transaction
 
+	// look is the next look for transactions beyond their timeout, at lookAt; nil before the partition is loaded. It is
+	// not before lookFrom, since one could not be aborted.
+	look             *coordinator.Timer
+	lookAt, lookFrom time.Time
+
 	// busy are ids about which something is under way that is not in the log yet: they get a producer id. Of those
 	// the map ids may know nothing.
 	busy   map[string]bool
@@ -98,6 +103,7 @@ func (s *shard) replay(r *coordinator.Record) error {
 		delete(s.open, id)
 	} else if s.open[id] == nil {
 		s.open[id], t.due = t, time.Now().Add(millis(int64(v.timeout)))
+		s.abortBy(t)
 	}
 	t.value = *v
 	return nil

@@ -17,8 +17,37 @@ const (
 	recordOverhead    = 32 // bytes of a record beside its key, at most
 )
 
-// abortLater sets the clock to the next look for transactions beyond their timeout.
-func (s *shard) abortLater() { s.run.After(s.settings().AbortInterval, s.abortTimedOut) }
+// abortPause is the least time between two looks for transactions beyond their timeout.
+const abortPause = 100 * time.Millisecond
+
+// abortLater sets the clock to the next look for transactions beyond their timeout: when the first of those that are open
+// is, and in any case by the interval of the settings.
+func (s *shard) abortLater() {
+	next := time.Now().Add(s.settings().AbortInterval)
+	for _, t := range s.open {
+		if t.due.Before(next) {
+			next = t.due
+		}
+	}
+	s.abortAt(next)
+}
+
+// abortAt sets the clock to a look for transactions beyond their timeout.
+func (s *shard) abortAt(at time.Time) {
+	if at.Before(s.lookFrom) {
+		at = s.lookFrom
+	}
+	s.look.Stop()
+	s.lookAt = at
+	s.look = s.run.After(max(time.Until(at), abortPause), s.abortTimedOut)
+}
+
+// abortBy sees to it that there is a look when a transaction that was begun is beyond its timeout.
+func (s *shard) abortBy(t *transaction) {
+	if s.look != nil && t.due.Before(s.lookAt) {
+		s.abortAt(t.due)
+	}
+}
 
 // abortTimedOut aborts what is beyond its timeout, in an epoch that the producer does not have.
 func (s *shard) abortTimedOut() {
@@ -31,12 +60,12 @@ func (s *shard) abortTimedOut() {
 			break
 		}
 		if n++; n > maxAborts {
-			s.run.After(0, s.abortTimedOut)
+			s.abortAt(now)
 			return
 		}
 		s.end(t, false, func(e *kerr.Error) {
 			if e != nil {
-				failed = true
+				failed, s.lookFrom = true, time.Now().Add(s.settings().AbortInterval)
 				s.log.Warn("a transaction beyond its timeout could not be aborted", "transactional_id", id, "err", e)
 				return
 			}

@@ -551,6 +551,25 @@ func TestNoProducerIDsAtHand(t *testing.T) {
 	})
 }
 
+// A transaction is aborted when its timeout is over, whenever it was begun.
+func TestAbortedInTime(t *testing.T) {
+	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
+		time.Sleep(7 * time.Second)
+		long := l.started("long")
+		l.added(long, t0)
+		req := initRequest("short")
+		req.TransactionTimeoutMillis = 2000
+		resp := ask[*kmsg.InitProducerIDResponse](l, "short", req)
+		require.Zero(t, resp.ErrorCode)
+		l.added(session{"short", resp.ProducerID, resp.ProducerEpoch}, u0)
+		time.Sleep(1990 * time.Millisecond)
+		require.Contains(t, l.state("short"), "Ongoing")
+		time.Sleep(2 * abortPause)
+		require.Contains(t, l.state("short"), "CompleteAbort")
+		require.Contains(t, l.state("long"), "Ongoing")
+	})
+}
+
 // Where nothing can be written nothing changes, however often it is tried: a fence does not bump the epoch again each
 // time, and what is decided is done when writing works again.
 func TestAppendsThatFail(t *testing.T) {
@@ -574,7 +593,7 @@ func TestAppendsThatFail(t *testing.T) {
 			require.Equal(t, kerr.CoordinatorNotAvailable, e)
 			require.Equal(t, []int16{kerr.CoordinatorNotAvailable.Code}, l.add(s, u0))
 		}
-		time.Sleep(2 * time.Minute) // it is beyond its timeout too
+		time.Sleep(2*time.Minute + 5*time.Second) // it is beyond its timeout too
 		require.Equal(t, []string{"b"}, l.read(u0).committed)
 		l.setInSync(0, 1, 2)
 		time.Sleep(2 * time.Second)
