@@ -12,6 +12,7 @@ import (
 	"millrace/api"
 	"millrace/client"
 	"millrace/consumer"
+	"millrace/schemaregistry/serde"
 )
 
 // The media types of this API.
@@ -19,6 +20,10 @@ const (
 	genericType = "application/vnd.kafka.v2+json"
 	jsonType    = "application/vnd.kafka.json.v2+json"
 	binaryType  = "application/vnd.kafka.binary.v2+json"
+
+	avroType       = "application/vnd.kafka.avro.v2+json"
+	jsonSchemaType = "application/vnd.kafka.jsonschema.v2+json"
+	protobufType   = "application/vnd.kafka.protobuf.v2+json"
 )
 
 // Options are the settings of an API; zero values take the defaults.
@@ -26,6 +31,8 @@ type Options struct {
 	// AckTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	AckTimeout time.Duration
 
+	// Serde translates keys and values that have schemas; nil: there is no registry, and their formats are refused.
+	Serde *serde.Serde
 	// Members are the members of groups that consumer instances are; nil: the server has no instances.
 	Members *consumer.Members
 	// RequestTimeout is how long a read of an instance waits that does not say; 1 s by default.

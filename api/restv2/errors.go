@@ -23,7 +23,11 @@ const (
 	codeInstanceExists    = 40902
 	codeIllegalState      = 40903
 	codeConfigRange       = 40001 // with status 422
+	codeNoKeySchema       = 42201
+	codeNoValueSchema     = 42202
 	codeInvalidConfig     = 42204
+	codeInvalidSchema     = 42205
+	codeSchemaRefused     = 42207 // by the registry, or not there
 	codeFinal             = 50002 // a Kafka error that a repeat will meet again
 	codeRetriable         = 50003 // a Kafka error that a repeat may not meet
 )

@@ -16,7 +16,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, form := range []format{formatBinary, formatJSON} {
 			body := append([]byte(nil), data...)
-			inputs, err := parse(nil, body, 100)
+			inputs, err := parse(nil, &schemas{}, body, 100)
 			if err != nil {
 				continue
 			}

@@ -25,6 +25,10 @@ type produce struct {
 	sent   []int32 // the place of inputs[i] among the records sent, -1 if it was not
 	faults []error // of inputs[i]; shorter if none has any
 	out    []byte
+
+	schemas schemas // that the request names
+	writers writers // with which its records are written
+	encoded []byte  // the keys and values that they wrote
 }
 
 func (a *API) newProduce() *produce {
@@ -44,6 +48,7 @@ func (a *API) release(p *produce) {
 	clear(p.inputs)
 	clear(p.faults)
 	p.inputs, p.sent, p.faults, p.out = p.inputs[:0], p.sent[:0], p.faults[:0], p.out[:0]
+	p.schemas, p.writers, p.encoded = schemas{}, writers{}, nil
 	select {
 	case a.idle <- p:
 	default:
@@ -82,9 +87,13 @@ func (a *API) produce(w http.ResponseWriter, r *http.Request, to destination) {
 	p := a.newProduce()
 	defer a.release(p)
 	if err == nil {
-		p.inputs, err = parse(p.inputs, body.Bytes, a.edge.Limits().Records)
+		p.inputs, err = parse(p.inputs, &p.schemas, body.Bytes, a.edge.Limits().Records)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case f.hasSchema():
+		err = a.encode(r.Context(), p, to.topic, f)
+	default:
 		err = decode(p.inputs, f)
 	}
 	if err != nil {
@@ -160,15 +169,12 @@ func (p *produce) refuse(err error) int {
 		}
 		p.out = appendFault(p.out, err, &st)
 	}
-	p.out = append(p.out, noSchemas...)
+	p.appendSchemas()
 	return st.code
 }
 
 // place is that in the request of a record by its place among those sent.
 func (p *produce) place(sent int32) int { return slices.Index(p.sent, sent) }
-
-// noSchemas ends an answer.
-const noSchemas = `],"key_schema_id":null,"value_schema_id":null}`
 
 // answer composes the answer from what became of the records.
 func (p *produce) answer(s *client.Sender) int {
@@ -193,7 +199,7 @@ func (p *produce) answer(s *client.Sender) int {
 		p.out = strconv.AppendInt(p.out, at.Offset, 10)
 		p.out = append(p.out, `,"error_code":null,"error":null}`...)
 	}
-	p.out = append(p.out, noSchemas...)
+	p.appendSchemas()
 	return st.code
 }
 

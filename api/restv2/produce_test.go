@@ -299,7 +299,9 @@ func TestProduceNegotiates(t *testing.T) {
 		}
 		for _, schema := range []string{"avro", "jsonschema", "protobuf"} {
 			a := f.call("POST", "/topics/orders", "application/vnd.kafka."+schema+".v2+json", body)
-			f.refused(a, 415, 415, "schema registry")
+			if f.cluster != nil { // a foreign cluster, beside which no registry runs here
+				f.refused(a, 415, 415, "schema registry")
+			}
 		}
 		f.refused(f.call("POST", "/topics/orders", jsonType, body, "Accept", "text/html"), 406, 406, "")
 	})

@@ -13,7 +13,13 @@ type format uint8
 const (
 	formatBinary format = iota
 	formatJSON
+	formatAvro
+	formatJSONSchema
+	formatProtobuf
 )
+
+// hasSchema says whether keys and values of the format have schemas.
+func (f format) hasSchema() bool { return f >= formatAvro }
 
 // formatOf is what a Content-Type says about a produce request. The generic type is taken as binary.
 func formatOf(contentType string) (format, error) {
@@ -28,13 +34,16 @@ func formatOf(contentType string) (format, error) {
 		return formatJSON, nil
 	case binaryType, genericType:
 		return formatBinary, nil
-	case "application/vnd.kafka.avro.v2+json", "application/vnd.kafka.jsonschema.v2+json",
-		"application/vnd.kafka.protobuf.v2+json":
-		return 0, api.RefuseCompat(http.StatusUnsupportedMediaType, "HTTP 415 Unsupported Media Type: "+
-			"%s needs a schema registry, and there is none; use %s or %s.", t, jsonType, binaryType)
+	case avroType:
+		return formatAvro, nil
+	case jsonSchemaType:
+		return formatJSONSchema, nil
+	case protobufType:
+		return formatProtobuf, nil
 	default:
 		return 0, api.RefuseCompat(http.StatusUnsupportedMediaType, "HTTP 415 Unsupported Media Type: "+
-			"Content-Type chooses the format of keys and values; use %s or %s.", jsonType, binaryType)
+			"Content-Type chooses the format of keys and values; use %s, %s, %s, %s or %s.",
+			jsonType, binaryType, avroType, jsonSchemaType, protobufType)
 	}
 }
 
@@ -45,9 +54,9 @@ type input struct {
 	keyBlank, valueBlank bool   // there is white space between the tokens
 }
 
-// parse splits a body into its records, appended to dst. Only the boundaries of keys and values are
+// parse splits a body into its records, appended to dst, and takes down the schemas that it names. Only the boundaries of keys and values are
 // found; their bytes stay where they are.
-func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
+func parse(dst []input, named *schemas, data []byte, maxRecords int) ([]input, error) {
 	c := rawjson.Cursor{Data: data}
 	if rawjson.IsEmpty(data) {
 		return dst, unprocessable("Request body is empty. Data is required.")
@@ -68,7 +77,7 @@ func parse(dst []input, data []byte, maxRecords int) ([]input, error) {
 		if string(name) == "records" {
 			dst, err = parseRecords(dst, &c, maxRecords)
 		} else {
-			bit, err = schemaField(&c, name)
+			bit, err = named.field(&c, name)
 		}
 		if err != nil {
 			return dst, err
@@ -96,15 +105,15 @@ const (
 	seenValueSchemaID
 )
 
-// schemaField reads a member that matters to schema formats only, and returns the bit of its name. Its
-// shape is checked; what it says is of no use to the formats served.
-func schemaField(c *rawjson.Cursor, name []byte) (int, error) {
-	bit, isID := 0, false
+// field reads a member that names a schema, and returns the bit of its name. Its shape is checked whatever the format;
+// schema formats alone use it.
+func (n *schemas) field(c *rawjson.Cursor, name []byte) (int, error) {
+	bit, to, isID := 0, &n.value, false
 	switch string(name) {
 	case "key_schema":
-		bit = seenKeySchema
+		bit, to = seenKeySchema, &n.key
 	case "key_schema_id":
-		bit, isID = seenKeySchemaID, true
+		bit, to, isID = seenKeySchemaID, &n.key, true
 	case "value_schema":
 		bit = seenValueSchema
 	case "value_schema_id":
@@ -113,16 +122,27 @@ func schemaField(c *rawjson.Cursor, name []byte) (int, error) {
 		return 0, unprocessable("Unrecognized field: %s", name)
 	}
 	value, _, err := c.Value(rawjson.BodyDepth)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, malformed(err)
-	case rawjson.IsNull(value):
-	case isID:
-		if n, ok := rawjson.Int64(value); !ok || int64(int32(n)) != n {
+	}
+	if rawjson.IsNull(value) {
+		return bit, nil
+	}
+	if isID {
+		id, ok := rawjson.Int64(value)
+		if !ok || int64(int32(id)) != id {
 			return 0, badRequest("%s=%s is not a 32-bit integer.", name, rawjson.Excerpt(value))
 		}
-	case value[0] != '"':
-		return 0, badRequest("%s=%s is not a string.", name, rawjson.Excerpt(value))
+		to.id = int(id)
+	} else {
+		text, ok := rawjson.Text(value)
+		if !ok {
+			return 0, badRequest("%s=%s is not a string.", name, rawjson.Excerpt(value))
+		}
+		to.text = string(text)
+	}
+	if to.id != 0 && to.text != "" {
+		return 0, badRequest("A schema and a schema id exclude each other; %s is the second.", name)
 	}
 	return bit, nil
 }

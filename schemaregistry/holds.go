@@ -1,0 +1,31 @@
+package schemaregistry
+
+import "context"
+
+// HeldAs is the live version with which a subject holds the schema of an id, 0 if it does not. What is in memory
+// answers; only before it says no is the log's end waited for. So a version that another node has just deleted may be
+// named for a moment.
+func (r *Registry) HeldAs(ctx context.Context, id int, subject string) (int, error) {
+	for _, fresh := range []bool{false, true} {
+		if fresh {
+			if err := r.Fresh(ctx); err != nil {
+				return 0, err
+			}
+		}
+		number := 0
+		r.read(func(s *state) {
+			c := s.byID(id, &subject)
+			if c == nil {
+				return
+			}
+			name := ParseSubject(subject)
+			if v := s.holder(Subject{c.holders[0].subject.name.Context, name.Name}, c); v != nil && !v.deleted {
+				number = v.number
+			}
+		})
+		if number != 0 {
+			return number, nil
+		}
+	}
+	return 0, nil
+}

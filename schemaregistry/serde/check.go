@@ -1,0 +1,117 @@
+package serde
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"millrace/record"
+	"millrace/schemaregistry/schema"
+)
+
+// maxFaults bounds the records that a Fault lists.
+const maxFaults = 1000
+
+// Rules say what a topic enforces: nil is nothing.
+type Rules struct {
+	Topic      string
+	Key, Value *Strategy
+}
+
+// CheckBatch finds the records of a batch whose key or value is not a framed value of a schema of the topic's subject.
+// It returns a *record.Fault that lists them, or the error for which that cannot be told. A batch that cannot be read
+// passes: whoever stores it refuses it. maxBytes bounds what a compressed one expands to.
+func (s *Serde) CheckBatch(ctx context.Context, rules Rules, batch record.Batch, maxBytes int) error {
+	c := batchCheck{serde: s, rules: &rules}
+	c.key.Reader = s.NewReader(rules.Topic, Key)
+	c.value.Reader = s.NewReader(rules.Topic, Value)
+	records := record.NewReader(batch, maxBytes)
+	defer records.Close()
+	var (
+		rec   record.Record
+		fault = record.Fault{Err: record.ErrInvalid}
+		bad   int
+	)
+	for i := int32(0); records.Next(&rec); i++ {
+		reason, err := c.record(ctx, &rec)
+		switch {
+		case err != nil:
+			return err
+		case reason == "":
+		default:
+			if bad++; len(fault.Records) < maxFaults {
+				fault.Records = append(fault.Records, record.RecordFault{Index: i, Message: reason})
+			}
+		}
+	}
+	if bad == 0 || records.Err() != nil {
+		return nil
+	}
+	fault.Message = fmt.Sprintf("%s by the schemas that topic %s enforces: %s", record.RefusedRecords(bad), rules.Topic,
+		fault.Records[0].Message)
+	return &fault
+}
+
+// batchCheck is the check of one batch.
+type batchCheck struct {
+	serde      *Serde
+	rules      *Rules
+	key, value subjectCheck
+}
+
+// subjectCheck reads one part, and remembers of the last schema whether its subject is the topic's.
+type subjectCheck struct {
+	*Reader
+	of       *Read
+	stranger string // why the schema is none of the topic's; "" if it is one
+}
+
+// record says why a record is refused, "" if it is not.
+func (c *batchCheck) record(ctx context.Context, rec *record.Record) (string, error) {
+	if c.rules.Key != nil {
+		reason, err := c.part(ctx, &c.key, *c.rules.Key, rec.Key, rec.Headers)
+		if reason != "" || err != nil {
+			return reason, err
+		}
+	}
+	if c.rules.Value != nil && rec.Value != nil { // a null value is the mark of a deleted key
+		return c.part(ctx, &c.value, *c.rules.Value, rec.Value, rec.Headers)
+	}
+	return "", nil
+}
+
+func (c *batchCheck) part(ctx context.Context, p *subjectCheck, strategy Strategy, b []byte, headers []record.Header) (
+	string, error,
+) {
+	read, err := p.Check(ctx, b, headers)
+	var unknown *UnknownSchemaError
+	switch {
+	case errors.Is(err, ErrUnframed), errors.Is(err, schema.ErrMismatch), errors.As(err, &unknown):
+		return fmt.Sprintf("its %s is refused: %v", p.part, err), nil
+	case err != nil:
+		return "", err
+	}
+	if p.of != read {
+		if p.stranger, err = c.serde.stranger(ctx, c.rules.Topic, p.part, strategy, read); err != nil {
+			return "", err
+		}
+		p.of = read
+	}
+	if p.stranger == "" {
+		return "", nil
+	}
+	return fmt.Sprintf("its %s is refused: %s", p.part, p.stranger), nil
+}
+
+// stranger says why a schema is not of the subject that a topic's have.
+func (s *Serde) stranger(ctx context.Context, topic string, part Part, strategy Strategy, read *Read) (string, error) {
+	subject, err := strategy.subject(topic, part, read.parsed.Name())
+	if err != nil {
+		return err.Error(), nil
+	}
+	version, err := s.registry.HeldAs(ctx, read.ID, subject)
+	if err != nil || version != 0 {
+		return "", err
+	}
+	return fmt.Sprintf("schema id %d is not registered under subject %s", read.ID, subject), nil
+}

@@ -1,0 +1,139 @@
+package serde
+
+import (
+	"context"
+	"strconv"
+
+	"millrace/schemaregistry"
+	"millrace/schemaregistry/protobuf"
+	"millrace/schemaregistry/schema"
+)
+
+// Spec says what the keys or values of some records are written with. Of ID, Version and Text at most one is given;
+// none is the latest version of the subject.
+type Spec struct {
+	Topic    string
+	Part     Part
+	Type     schema.Type // of Text; AVRO if empty
+	Subject  string      // "": what Strategy makes
+	Strategy Strategy
+	ID       int // 0: none
+	Version  int // 0: none
+	Text     string
+}
+
+// Writer writes with one schema. It is safe for concurrent use.
+type Writer struct {
+	// Subject, ID, Version and Type tell what is written with.
+	Subject string
+	ID      int
+	Version int
+	Type    schema.Type
+
+	codec schema.Codec
+}
+
+// NewWriter finds the schema of a Spec, and registers a text that its subject does not have. Errors of the registry are
+// *schemaregistry.Errors; a text that is none, or a Spec that names no subject, wraps schema.ErrInvalid.
+func (s *Serde) NewWriter(ctx context.Context, spec Spec) (*Writer, error) {
+	v, err := s.find(ctx, &spec)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := s.registry.Parsed(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	codec, err := codecOf(parsed, v.Content.Type, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{Subject: v.Subject, ID: v.ID, Version: v.Version, Type: v.Content.Type, codec: codec}, nil
+}
+
+// find is the version that a Spec means.
+func (s *Serde) find(ctx context.Context, spec *Spec) (schemaregistry.Version, error) {
+	switch {
+	case spec.Text != "":
+		return s.findText(ctx, spec)
+	case spec.ID != 0:
+		return s.findID(ctx, spec)
+	}
+	subject := spec.Subject
+	if subject == "" {
+		if spec.Strategy != TopicName {
+			return schemaregistry.Version{}, schema.Invalid("a strategy by the record's name needs a schema or its id")
+		}
+		subject, _ = TopicName.subject(spec.Topic, spec.Part, "") // which never fails
+	}
+	version := "latest"
+	if spec.Version != 0 {
+		version = strconv.Itoa(spec.Version)
+	}
+	return s.registry.Version(ctx, subject, version, false)
+}
+
+// findText looks a text up in its subject and registers it there if it is new.
+func (s *Serde) findText(ctx context.Context, spec *Spec) (schemaregistry.Version, error) {
+	content := schema.Content{Type: spec.Type, Text: spec.Text}
+	if content.Type == "" {
+		content.Type = schema.Avro
+	}
+	subject := spec.Subject
+	if subject == "" {
+		parsed, err := s.registry.Parsed(ctx, schemaregistry.Version{Content: content})
+		if err != nil {
+			return schemaregistry.Version{}, err
+		}
+		if subject, err = spec.Strategy.subject(spec.Topic, spec.Part, parsed.Name()); err != nil {
+			return schemaregistry.Version{}, err
+		}
+	}
+	return s.registry.Register(ctx, subject, schemaregistry.RegisterRequest{Content: content})
+}
+
+// findID finds the version of the subject that has an id.
+func (s *Serde) findID(ctx context.Context, spec *Spec) (schemaregistry.Version, error) {
+	within := spec.Subject
+	if within == "" {
+		within = spec.Topic + "-" + spec.Part.String()
+	}
+	v, err := s.registry.ByID(ctx, spec.ID, &within)
+	if err != nil {
+		return v, err
+	}
+	subject := spec.Subject
+	if subject == "" {
+		parsed, err := s.registry.Parsed(ctx, v)
+		if err != nil {
+			return v, err
+		}
+		if subject, err = spec.Strategy.subject(spec.Topic, spec.Part, parsed.Name()); err != nil {
+			return v, err
+		}
+	}
+	if holds, err := s.registry.HeldAs(ctx, spec.ID, subject); err != nil || holds != 0 {
+		v.Subject, v.Version = subject, holds
+		return v, err
+	}
+	if spec.Subject == "" && spec.Strategy == TopicName {
+		v.Version = 0
+		return v, nil // as the id alone says: clients of v2 write with ids of any subject
+	}
+	return v, &schemaregistry.Error{Code: schemaregistry.CodeSchemaNotFound,
+		Message: "schema id " + strconv.Itoa(spec.ID) + " is not registered under subject " + subject}
+}
+
+// Append appends the framed bytes of what JSON text describes to dst. Its errors wrap schema.ErrMismatch.
+func (w *Writer) Append(dst, json []byte) ([]byte, error) {
+	at := len(dst)
+	dst = appendID(dst, w.ID)
+	if w.Type == schema.Protobuf {
+		dst = protobuf.AppendIndex(dst, []int{0})
+	}
+	out, err := w.codec.Encode(dst, json)
+	if err != nil {
+		return dst[:at], err
+	}
+	return out, nil
+}
