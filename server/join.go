@@ -36,11 +36,7 @@ func (n *Node) start() error {
 	if !n.cfg.clustered() {
 		ctx, cancel := context.WithTimeout(n.life, startTimeout)
 		defer cancel()
-		if err := n.join(ctx); err != nil {
-			return err
-		}
-		n.schemas.awaitRead(ctx)
-		return nil
+		return n.join(ctx)
 	}
 	n.log.Info("joining the cluster", "node", n.cfg.NodeID, "url", n.cfg.address(n.Addr()),
 		"voters", listVoters(n.cfg.Voters))
@@ -300,7 +296,7 @@ func (n *Node) hasJoined() bool {
 func (n *Node) AwaitReady(ctx context.Context) error {
 	select {
 	case <-n.joined:
-		return n.schemas.registry.AwaitRead(ctx)
+		return nil
 	case <-ctx.Done():
 		if err := n.starting(); err != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
