@@ -47,7 +47,7 @@ type known struct {
 func newPeers(n *Node) *peers {
 	p := &peers{node: n, dialer: net.Dialer{Timeout: dialTimeout}, clients: make(map[int32]known)}
 	p.transport = &http.Transport{
-		DialContext:         p.dial,
+		DialContext:         p.dialKept,
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
@@ -66,6 +66,15 @@ func (p *peers) dial(ctx context.Context, network, address string) (net.Conn, er
 		return dial(ctx, network, address)
 	}
 	return p.dialer.DialContext(ctx, network, address)
+}
+
+// dialKept opens a connection that is kept for one request after another.
+func (p *peers) dialKept(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := p.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return keep(conn), nil
 }
 
 // dialURL opens a connection to the port of a base URL.

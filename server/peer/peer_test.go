@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -265,6 +266,45 @@ func TestOutcomeUnknown(t *testing.T) {
 	_, err = produceRequest([16]byte{1}, nil).RequestWith(t.Context(), peer.NewClient(o))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, peer.ErrNotSent)
+}
+
+// brittle is a connection whose writes fail from some time on.
+type brittle struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (c brittle) Write(p []byte) (int, error) {
+	if c.broken.Load() {
+		return 0, syscall.ECONNRESET
+	}
+	return c.Conn.Write(p)
+}
+
+// A request of which nothing went out on a connection that was kept goes out on another one, or was certainly not sent.
+func TestKeptConnectionThatBroke(t *testing.T) {
+	o := serve(t, func(_ context.Context, r kmsg.Request) (kmsg.Response, error) { return r.ResponseKind(), nil }, nil)
+	var broken atomic.Bool
+	var refused error
+	o.Transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if refused != nil {
+			return nil, refused
+		}
+		broken.Store(false)
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return brittle{conn, &broken}, err
+	}}
+	c := peer.NewClient(o)
+	send := func() error {
+		_, err := produceRequest([16]byte{1}, make([]byte, 100)).RequestWith(t.Context(), c)
+		return err
+	}
+	require.NoError(t, send())
+	broken.Store(true)
+	require.NoError(t, send())
+	broken.Store(true)
+	refused = syscall.ECONNREFUSED
+	require.ErrorIs(t, send(), peer.ErrNotSent)
 }
 
 // notYet is the error of a node that did nothing.
