@@ -90,7 +90,7 @@ type Options struct {
 	// Starting says why the node cannot answer for its cluster yet, nil when it can. Until then all APIs refuse. It must
 	// be cheap.
 	Starting func() error
-	// Forward serves requests on the nodes of groups' coordinators; nil: this node serves all.
+	// Forward serves requests on the nodes of groups' coordinators and partitions' leaders; nil: this node serves all.
 	Forward Forward
 	// AdvertisedURLs are the base URLs, such as http://node1:8082, that links in answers begin with, one a
 	// scheme. Without one for the request's scheme links use the Host that the request came with.

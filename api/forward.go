@@ -8,9 +8,16 @@ import (
 	"time"
 )
 
-// Forward serves a request on the node that coordinates a group, and reports whether it did. An error is one that was
-// not answered yet. What it reads of the body and writes to w is bounded in time already.
-type Forward func(w http.ResponseWriter, r *http.Request, group string) (done bool, err error)
+// Forward serves a request on the node that a target is at home on, and reports whether it did. An error is one that
+// was not answered yet. What it reads of the body and writes to w is bounded in time already.
+type Forward func(w http.ResponseWriter, r *http.Request, to Target) (done bool, err error)
+
+// Target is what a request is served beside: a group, where that has a name, or else a partition.
+type Target struct {
+	Group     string // on the node of its coordinator
+	Topic     string // on the node that leads the partition
+	Partition int32
+}
 
 // forwardWrite is how long a client may leave what was forwarded to it untaken.
 const forwardWrite = 30 * time.Second
@@ -19,6 +26,16 @@ const forwardWrite = 30 * time.Second
 // node, when nobody knows better, or when r was forwarded already: then the caller serves it. It comes before the body
 // is read and anything is written. A coordinator that is moving is waited for.
 func (e *Edge) ForwardGroup(w http.ResponseWriter, r *http.Request, group string) bool {
+	return e.forward(w, r, Target{Group: group})
+}
+
+// ForwardPartition does for the leader of a partition what ForwardGroup does for a coordinator. A partition that is not
+// there, or has no leader, leaves the request to the caller.
+func (e *Edge) ForwardPartition(w http.ResponseWriter, r *http.Request, topic string, partition int32) bool {
+	return e.forward(w, r, Target{Topic: topic, Partition: partition})
+}
+
+func (e *Edge) forward(w http.ResponseWriter, r *http.Request, to Target) bool {
 	if e.opts.Forward == nil {
 		return false
 	}
@@ -38,7 +55,7 @@ func (e *Edge) ForwardGroup(w http.ResponseWriter, r *http.Request, group string
 		body = e.forwardedBody(w, r)
 		passed.Body = body
 	}
-	done, err := e.opts.Forward(out, &passed, group)
+	done, err := e.opts.Forward(out, &passed, to)
 	if err != nil {
 		if body != nil && body.fault != nil {
 			err = body.fault

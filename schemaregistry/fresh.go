@@ -30,7 +30,7 @@ func (r *Registry) Fresh(ctx context.Context) error {
 	}
 	bounded, cancel = context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
 	defer cancel()
-	if err := r.awaitLoad(bounded); err != nil {
+	if err := r.AwaitRead(bounded); err != nil {
 		return &Error{
 			Code: CodeStoreFailed, Message: "the registry is still reading " + r.cfg.Topic + "; ask again", Cause: err,
 		}
@@ -84,8 +84,8 @@ func awaitEither(ctx context.Context, moved <-chan struct{}, d time.Duration) er
 	}
 }
 
-// awaitLoad waits until a state was complete once.
-func (r *Registry) awaitLoad(ctx context.Context) error {
+// AwaitRead waits until all of the log was read once.
+func (r *Registry) AwaitRead(ctx context.Context) error {
 	for {
 		_, moved := r.whereabouts()
 		if r.isLoaded() {

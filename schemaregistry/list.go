@@ -55,7 +55,7 @@ func (r *Registry) Subjects(ctx context.Context, q SubjectsQuery) ([]string, err
 	return cut(out, q.Page), nil
 }
 
-// Versions lists the numbers of a subject's versions, ascending.
+// Versions lists the numbers of a subject's versions, in their order.
 func (r *Registry) Versions(ctx context.Context, name string, q VersionsQuery) (out []int, err error) {
 	if err := r.Fresh(ctx); err != nil {
 		return nil, err
@@ -78,7 +78,6 @@ func (r *Registry) Versions(ctx context.Context, name string, q VersionsQuery) (
 			}
 		}
 	})
-	slices.Sort(out)
 	return cut(out, q.Page), err
 }
 

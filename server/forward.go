@@ -17,13 +17,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/api"
 	"millrace/client"
 	"millrace/server/metadata"
 )
 
-// The members of a group that this server runs for HTTP clients live on the node of the group's coordinator. A request
-// for one that comes to another node is sent on, once, as it is: to forwardPath and the public path, with the cluster's
-// credential. The node there serves it by the public API and sends it nowhere.
+// The members of a group that this server runs for HTTP clients live on the node of the group's coordinator, and the
+// schema registry writes on the node that leads its log. A request for one that comes to another node is sent on, once,
+// as it is: to forwardPath and the public path, with the cluster's credential. The node there serves it by the public
+// API and sends it nowhere.
 
 // forwardPath is the prefix under which nodes take requests of each other's clients.
 const forwardPath = internalPrefix + "http"
@@ -35,7 +37,7 @@ const (
 )
 
 const (
-	forwardBudget = 15 * time.Second // to find the coordinator, and again when it is not there
+	forwardBudget = 15 * time.Second // to find the node, and again when it is not there
 	forwardPause  = 50 * time.Millisecond
 	forwardKept   = 64 << 10 // bytes of a body that is kept to be sent again
 )
@@ -44,15 +46,15 @@ const (
 type forwardedKey struct{}
 
 // forward implements api.Forward.
-func (n *Node) forward(w http.ResponseWriter, r *http.Request, group string) (done bool, err error) {
-	if !n.cfg.clustered() || r.Context().Value(forwardedKey{}) != nil || group == "" {
+func (n *Node) forward(w http.ResponseWriter, r *http.Request, to api.Target) (done bool, err error) {
+	if !n.cfg.clustered() || r.Context().Value(forwardedKey{}) != nil || to == (api.Target{}) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), forwardBudget)
 	defer cancel()
 	var kept []byte // the body, where that is small
 	for {
-		node := n.coordinatorOf(ctx, group)
+		node := n.homeOf(ctx, to)
 		base := n.baseOf(node)
 		if base == nil || node == n.cfg.NodeID {
 			return false, r.Context().Err()
@@ -74,7 +76,7 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request, group string) (do
 		case r.Context().Err() != nil:
 			return false, fmt.Errorf("%w: %w", client.ErrNoAnswer, context.Cause(r.Context()))
 		case a.sent.Load() && !safe:
-			return false, fmt.Errorf("%w: node %d, which coordinates group %q: %w", client.ErrNoAnswer, node, group, a.err)
+			return false, fmt.Errorf("%w: node %d, %s: %w", client.ErrNoAnswer, node, describeTarget(to), a.err)
 		}
 		if pause(ctx, forwardPause) != nil {
 			return false, r.Context().Err()
@@ -106,6 +108,25 @@ func (n *Node) baseOf(node int32) *url.URL {
 		return nil
 	}
 	return base
+}
+
+// homeOf is the node that a target is at home on, NoLeader where nobody says so in time.
+func (n *Node) homeOf(ctx context.Context, to api.Target) int32 {
+	if to.Group != "" {
+		return n.coordinatorOf(ctx, to.Group)
+	}
+	t := n.machine.Image().Topic(to.Topic)
+	if t == nil || int(to.Partition) >= len(t.Partitions) {
+		return metadata.NoLeader
+	}
+	return t.Partitions[to.Partition].Leader
+}
+
+func describeTarget(to api.Target) string {
+	if to.Group != "" {
+		return fmt.Sprintf("which coordinates group %q", to.Group)
+	}
+	return fmt.Sprintf("which leads %s-%d", to.Topic, to.Partition)
 }
 
 // coordinatorOf is the node that coordinates a group, NoLeader when nobody says so in time.

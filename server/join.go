@@ -36,7 +36,11 @@ func (n *Node) start() error {
 	if !n.cfg.clustered() {
 		ctx, cancel := context.WithTimeout(n.life, startTimeout)
 		defer cancel()
-		return n.join(ctx)
+		if err := n.join(ctx); err != nil {
+			return err
+		}
+		n.schemas.awaitRead(ctx)
+		return nil
 	}
 	n.log.Info("joining the cluster", "node", n.cfg.NodeID, "url", n.cfg.address(n.Addr()),
 		"voters", listVoters(n.cfg.Voters))
@@ -296,7 +300,7 @@ func (n *Node) hasJoined() bool {
 func (n *Node) AwaitReady(ctx context.Context) error {
 	select {
 	case <-n.joined:
-		return nil
+		return n.schemas.registry.AwaitRead(ctx)
 	case <-ctx.Done():
 		if err := n.starting(); err != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)

@@ -56,6 +56,7 @@ type Node struct {
 	pool     *record.Pool
 	workers  *consumer.Members // members of groups that the node runs for clients
 	native   *native.Server    // owns the live streams
+	schemas  schemas
 	edge     *api.Edge
 	api      *api.Router // what the public paths answer
 	listener *cappedListener
@@ -112,7 +113,7 @@ func (n *Node) ready() error {
 	case n.broker.Fenced():
 		return errFenced
 	}
-	return nil
+	return n.schemas.registry.Ready()
 }
 
 // errNoLeader says that this node hears of no leader of the metadata.
@@ -168,6 +169,9 @@ func (n *Node) close() error {
 	// The members of groups that the node ran for clients stay in their groups, for other nodes to take over. Those that
 	// no other node takes over leave, by the coordinators.
 	n.workers.Close()
+
+	// The schema registry answers no request any more, and reads from the cluster until here.
+	n.schemas.close()
 
 	// No request is left, so nothing new reaches the logs but from the coordinators, which end first. Closing the broker
 	// wakes whoever still waits for a partition, ends the fetching from other nodes and retention, and closes each log

@@ -201,7 +201,7 @@ func (n *Node) openCluster() error {
 			Dir: n.dir, CommitSynced: policy == "ack", Now: n.cfg.Now, Logger: n.log,
 		}),
 		Controller: whole{n}, ControllerID: n.controllerID, Peer: n.peers.requestor, Applied: n.applied,
-		Cluster: whole{n}, GroupMarker: n.groups.Marker, OnInternal: n.onInternal,
+		Cluster: whole{n}, GroupMarker: n.groups.Marker, OnInternal: n.onInternal, CheckSchemas: n.checkSchemas,
 		Changed:  n.changed,
 		Register: n.registerAgain,
 		Flaws:    n.cfg.Flaws,
@@ -331,6 +331,7 @@ func (n *Node) stopServing() error {
 	n.serving.Wait()
 	n.answering.close()
 	n.workers.Close()
+	n.schemas.close()
 	return err
 }
 
@@ -384,8 +385,11 @@ func (n *Node) openAPI() error {
 		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
 		Node: strconv.Itoa(int(n.cfg.NodeID)),
 	})
-	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers})
+	if err := n.openSchemas(edge, c); err != nil {
+		return err
+	}
+	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers, Serde: n.schemas.serde.Load()})
 	v3 := restv3.New(edge, c, restv3.Options{})
-	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount)
+	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount)
 	return nil
 }

@@ -158,7 +158,7 @@ func TestSettings(t *testing.T) {
 		AutoCreateTopics: true, DeleteTopics: true, NumPartitions: 1, DefaultReplicationFactor: 1, FetchMaxBytes: 57671680,
 		InitialTaskDelay: 30 * time.Second, RetentionCheckInterval: 5 * time.Minute, RecoveryPointInterval: time.Minute,
 		HighWatermarkInterval: 5 * time.Second, ScrubInterval: 7 * 24 * time.Hour,
-		LogSync: "ack", LogSyncInterval: time.Second,
+		LogSync: "ack", LogSyncInterval: time.Second, SchemaCompatibilityLevel: "BACKWARD", SchemaModeMutability: true,
 		ProducerIDExpiration: 24 * time.Hour, ProducerIDExpirationCheckInterval: 10 * time.Minute,
 		SessionTimeout: 9 * time.Second, HeartbeatInterval: 2 * time.Second, ControlledShutdown: true,
 		Group: metadata.GroupSettings{

@@ -121,7 +121,8 @@ func brokerValues() map[string]values {
 		}
 	}
 	for _, name := range strings.Fields("auto.create.topics.enable auto.leader.rebalance.enable " +
-		"controlled.shutdown.enable delete.topic.enable log.cleaner.enable transaction.partition.verification.enable") {
+		"controlled.shutdown.enable delete.topic.enable log.cleaner.enable mode.mutability " +
+		"transaction.partition.verification.enable") {
 		all[name] = boolean()
 	}
 	for _, name := range strings.Fields("advertised.listeners broker.rack listener.security.protocol.map listeners " +
@@ -147,6 +148,7 @@ func withOddBrokerValues(all map[string]values) map[string]values {
 	all["log.cleaner.io.max.bytes.per.second"] = is("1", "1e9", "1.7976931348623157E308").not("0", "Infinity", "x")
 	all["offset.metadata.max.bytes"] = is("0", "32767").not("-1", "32768", "x")
 	all["log.sync"] = is("ack", "interval", "never").not("always", "", "ACK")
+	all["schema.compatibility.level"] = is("NONE", "FULL_TRANSITIVE").not("full", "", "x")
 	return all
 }
 

@@ -167,6 +167,9 @@ type BrokerSettings struct {
 	// LeaderThrottleRate and FollowerThrottleRate are in bytes a second; 0 is no limit.
 	LeaderThrottleRate   int64
 	FollowerThrottleRate int64
+
+	SchemaCompatibilityLevel string
+	SchemaModeMutability     bool
 }
 
 func (n *nodeView) brokerSettings() *BrokerSettings {
@@ -204,6 +207,8 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ReplicaFetchBackoff:               r.millis("replica.fetch.backoff.ms"),
 		LeaderThrottleRate:                r.rate("leader.replication.throttled.rate"),
 		FollowerThrottleRate:              r.rate("follower.replication.throttled.rate"),
+		SchemaCompatibilityLevel:          r.value("schema.compatibility.level").text,
+		SchemaModeMutability:              r.value("mode.mutability").yes,
 	}
 }
 
