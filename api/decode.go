@@ -197,6 +197,12 @@ func memberType(t reflect.Type, name string) reflect.Type {
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" { // its fields are as those of t
+			if inner := memberType(f.Type, name); inner != nil {
+				return inner
+			}
+			continue
+		}
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.IsExported() && (tag == name || tag == "" && f.Name == name) && tag != "-" {
 			return f.Type
