@@ -154,7 +154,7 @@ func (r *round) judge(w *worker, some []record.KeyedRecord, verdicts []record.Ve
 	marks := w.task.marks
 	lookUp := !r.inShares && some[0].Offset < r.from
 	if lookUp {
-		w.keys = r.keys.appendHashes(w.keys[:0], some)
+		w.keys = r.keys.appendHashes(w.keys[:0], some, 0, keyShare{0, allKeys})
 		w.sink += r.keys.prefetch(w.keys)
 	}
 	for i := range some {

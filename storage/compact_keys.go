@@ -46,7 +46,7 @@ func (r *round) mapShares() error {
 		if err := r.mapDirty(); err != nil {
 			return err
 		}
-		low, high := r.keys.low, r.keys.high
+		low, high := r.keys.share.low, r.keys.share.high
 		if low == 0 && high == allKeys { // the map stays, and has all keys
 			return nil
 		}
@@ -111,12 +111,11 @@ func (r *round) hash(w *worker, p *piece) {
 			continue
 		}
 		t.keys[0] = len(p.keys)
+		number := t.number
 		t.err = w.records.Each(t.batch, func(some []record.KeyedRecord) bool {
-			some, skipped := within(some, p.from, p.stop)
-			if len(p.keys) == t.keys[0] {
-				t.skipped += skipped
-			}
-			p.keys = r.keys.appendHashes(p.keys, some)
+			in, before := within(some, p.from, p.stop)
+			p.keys = r.keys.appendHashes(p.keys, in, number+before, p.share)
+			number += len(some)
 			return true
 		})
 		t.keys[1] = len(p.keys)
@@ -175,19 +174,17 @@ func (r *round) mapPiece(p *piece, ahead *abortedAhead) (more bool, err error) {
 	return true, nil
 }
 
-// eachKey calls f with the hashed keys of a batch, the number of the first of them given.
-func (r *round) eachKey(
-	p *piece, t *task, f func(t *task, keys []hashedKey, number int) (more bool, err error),
-) (more bool, err error) {
+// eachKey calls f with the hashed keys of a batch.
+func (r *round) eachKey(p *piece, t *task, f func(*task, []hashedKey) (bool, error)) (more bool, err error) {
 	if !t.left {
-		return f(t, p.keys[t.keys[0]:t.keys[1]], t.number+t.skipped)
+		return f(t, p.keys[t.keys[0]:t.keys[1]])
 	}
 	number := t.number
 	more = true
 	failed := r.own.records.Each(t.batch, func(some []record.KeyedRecord) bool {
 		in, before := within(some, p.from, p.stop)
-		r.own.keys = r.keys.appendHashes(r.own.keys[:0], in)
-		more, err = f(t, r.own.keys, number+before)
+		r.own.keys = r.keys.appendHashes(r.own.keys[:0], in, number+before, p.share)
+		more, err = f(t, r.own.keys)
 		number += len(some)
 		return more && err == nil
 	})
@@ -198,7 +195,7 @@ func (r *round) eachKey(
 }
 
 // put puts keys into the map.
-func (r *round) put(t *task, keys []hashedKey, number int) (more bool, err error) {
+func (r *round) put(t *task, keys []hashedKey) (more bool, err error) {
 	const block = 256
 	for len(keys) > 0 {
 		some := keys[:min(block, len(keys))]
@@ -208,27 +205,26 @@ func (r *round) put(t *task, keys []hashedKey, number int) (more bool, err error
 			k := &some[i]
 			switch {
 			case k.kind == keylessKind:
-				t.marks.setOld(number)
+				t.marks.setOld(int(k.number))
 			case r.keys.takes(k.hash):
-				if ok, err := r.putKey(k.hash, number); err != nil {
+				if ok, err := r.putKey(k); err != nil {
 					return false, err
 				} else if !ok {
-					return false, r.endAt(t, number)
+					return false, r.endAt(t, int(k.number))
 				}
 			}
-			if k.kind == tombstoneKind {
-				t.marks.note(number)
+			if k.kind == tombstoneKind || k.kind == othersKind {
+				t.marks.note(int(k.number))
 			}
-			number++
 		}
 	}
 	return true, nil
 }
 
 // putKey puts a key into the map. Where that is full it gives up a part of its share, or says no.
-func (r *round) putKey(h keyHash, number int) (ok bool, err error) {
+func (r *round) putKey(k *hashedKey) (ok bool, err error) {
 	for {
-		before, again, ok := r.keys.put(h, uint32(number))
+		before, again, ok := r.keys.put(k.hash, k.number)
 		if again {
 			r.dirty.setOld(int(before))
 		}
@@ -237,10 +233,10 @@ func (r *round) putKey(h keyHash, number int) (ok bool, err error) {
 		}
 		seen := float64(r.dirtyRead) / float64(max(r.dirtyBytes, 1))
 		r.keys.narrow(min(seen, 1) * (1 - leftFree))
-		if r.keys.high-r.keys.low < leastShare {
+		if r.keys.share.high-r.keys.share.low < leastShare {
 			return false, errShare
 		}
-		if !r.keys.takes(h) {
+		if !r.keys.takes(k.hash) {
 			return true, nil
 		}
 	}
@@ -284,15 +280,15 @@ func (r *round) markClean() error {
 }
 
 // markKnown marks the records whose keys are in the map.
-func (r *round) markKnown(t *task, keys []hashedKey, number int) (more bool, err error) {
+func (r *round) markKnown(t *task, keys []hashedKey) (more bool, err error) {
 	r.own.sink += r.keys.prefetch(keys)
 	for i := range keys {
 		k := &keys[i]
-		if k.kind == keylessKind || r.keys.takes(k.hash) && r.keys.has(k.hash) {
-			t.marks.setOld(number + i)
+		if k.kind == keylessKind || k.kind != othersKind && r.keys.has(k.hash) {
+			t.marks.setOld(int(k.number))
 		}
-		if k.kind == tombstoneKind {
-			t.marks.note(number + i)
+		if k.kind == tombstoneKind || k.kind == othersKind {
+			t.marks.note(int(k.number))
 		}
 	}
 	return true, nil

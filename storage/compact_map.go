@@ -21,12 +21,12 @@ type keyHash [4]uint32
 // in the order of it, with free ones between. So a search ends at the first slot that comes later, however full the
 // table is. The second word says whether the map takes the key at all: it can be of a share of all keys.
 type keyMap struct {
-	seeds     [2]maphash.Seed
-	slots     []keySlot
-	homes     uint64 // of the slots, those that a search may begin at; the rest is for what does not fit in front
-	used      int
-	most      int    // keys that it takes
-	low, high uint64 // the second words of the keys that it takes: from low to below high
+	seeds [2]maphash.Seed
+	slots []keySlot
+	homes uint64 // of the slots, those that a search may begin at; the rest is for what does not fit in front
+	used  int
+	most  int      // keys that it takes
+	share keyShare // of the keys, that it takes
 }
 
 // keySlot is free where after is 0, else it holds the hash of a key and the number after that of its latest record.
@@ -62,18 +62,18 @@ func (m *keyMap) reset(keys int64, bytes int) {
 // begin empties the map for another share of the keys.
 func (m *keyMap) begin(low, high uint64) {
 	clear(m.slots)
-	m.used, m.low, m.high = 0, low, high
+	m.used, m.share = 0, keyShare{low, high}
 }
 
 // narrow makes the map's share that part of what it was, less than all: it keeps what is left of the keys.
 func (m *keyMap) narrow(part float64) {
-	m.high = m.low + uint64(float64(m.high-m.low)*part)
+	m.share.high = m.share.low + uint64(float64(m.share.high-m.share.low)*part)
 	m.used = 0
 	end := 0 // of the slots that were moved up
 	for i := range m.slots {
 		s := m.slots[i]
 		m.slots[i].after = 0
-		if s.after == 0 || uint64(s.hash[1]) >= m.high {
+		if s.after == 0 || !m.takes(s.hash) {
 			continue
 		}
 		end = max(end, m.home(s.hash))
@@ -84,7 +84,9 @@ func (m *keyMap) narrow(part float64) {
 }
 
 // takes says whether a key is in the map's share.
-func (m *keyMap) takes(h keyHash) bool { return uint64(h[1]) >= m.low && uint64(h[1]) < m.high }
+func (m *keyMap) takes(h keyHash) bool {
+	return uint64(h[1]) >= m.share.low && uint64(h[1]) < m.share.high
+}
 
 func (m *keyMap) home(h keyHash) int { return int(uint64(h[0]) * m.homes >> 32) }
 
@@ -153,10 +155,11 @@ func (m *keyMap) prefetch(keys []hashedKey) (sum uint32) {
 	return sum
 }
 
-// hashedKey is what the map wants to know of a record.
+// hashedKey is what a round wants to know of a record.
 type hashedKey struct {
-	hash keyHash
-	kind keyKind
+	hash   keyHash
+	number uint32
+	kind   keyKind
 }
 
 // keyKind says what a record is.
@@ -166,20 +169,31 @@ const (
 	valueKind     keyKind = iota
 	tombstoneKind         // without a value
 	keylessKind           // without a key
+	othersKind            // without a value, of a key that the map does not take
 )
 
-// appendHashes hashes the keys of records.
-func (m *keyMap) appendHashes(dst []hashedKey, some []record.KeyedRecord) []hashedKey {
+// keyShare is a share of the keys.
+type keyShare struct{ low, high uint64 }
+
+// appendHashes hashes the keys of records, which have numbers from number on. Of records whose keys are not in the
+// share it tells with the first share only, and only what matters.
+func (m *keyMap) appendHashes(dst []hashedKey, some []record.KeyedRecord, number int, share keyShare) []hashedKey {
+	first := share.low == 0
 	for i := range some {
 		r := &some[i]
-		k := hashedKey{hash: m.hash(r.Key)}
+		k := hashedKey{hash: m.hash(r.Key), number: uint32(number + i)}
+		takes := uint64(k.hash[1])-share.low < share.high-share.low
 		switch {
 		case r.Key == nil:
-			k.kind = keylessKind
-		case r.Tombstone:
+			takes, k.kind = first, keylessKind
+		case r.Tombstone && takes:
 			k.kind = tombstoneKind
+		case r.Tombstone:
+			takes, k.kind = first, othersKind
 		}
-		dst = append(dst, k)
+		if takes {
+			dst = append(dst, k)
+		}
 	}
 	return dst
 }

@@ -30,6 +30,7 @@ type piece struct {
 	done  chan struct{}
 
 	from, stop int64       // the records that are looked at
+	share      keyShare    // the keys that are
 	keys       []hashedKey // of the records that were looked at
 	out        []byte      // what is left of batches that changed
 }
@@ -44,8 +45,7 @@ type task struct {
 	err    error
 	left   bool // to the round
 
-	keys    [2]int // where in the piece's keys
-	skipped int    // records before those
+	keys [2]int // where in the piece's keys
 
 	outcome record.Outcome
 	out     [2]int // where in the piece's output
@@ -113,7 +113,7 @@ func (s *source) start(offset int64) error {
 func (s *source) read(p *piece) {
 	w := &s.walk
 	p.seg, p.err, p.tasks, p.keys, p.out = w.seg, nil, p.tasks[:0], p.keys[:0], p.out[:0]
-	p.from, p.stop = s.from, s.stop
+	p.from, p.stop, p.share = s.from, s.stop, s.round.keys.share
 	if size := s.round.bufferSize; len(p.buf) < size || len(p.buf) > 4*size {
 		p.buf = make([]byte, size)
 	}
