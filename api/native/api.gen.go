@@ -807,6 +807,9 @@ type Problem struct {
 	// Commits After a commit of which some offsets were refused, the fate of each.
 	Commits []GroupCommitFate `json:"commits,omitempty"`
 
+	// CommittedOffset What the group has committed, where `from` is something else.
+	CommittedOffset *int64 `json:"committed_offset,omitempty"`
+
 	// CurrentEpoch The producer's current epoch.
 	CurrentEpoch *int32 `json:"current_epoch,omitempty"`
 
