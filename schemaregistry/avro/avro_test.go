@@ -1,16 +1,13 @@
 package avro_test
 
 import (
-	"testing"
-
 	"github.com/stretchr/testify/require"
 
 	"millrace/schemaregistry/avro"
 	"millrace/schemaregistry/schema"
 )
 
-func parse(t testing.TB, text string, deps ...string) *avro.Schema {
-	t.Helper()
+func parse(t require.TestingT, text string, deps ...string) *avro.Schema {
 	s, err := parseWith(text, schema.ParseOptions{}, deps...)
 	require.NoError(t, err, text)
 	return s
@@ -28,8 +25,7 @@ func parseWith(text string, o schema.ParseOptions, deps ...string) (*avro.Schema
 	return s.(*avro.Schema), nil
 }
 
-func compare(t testing.TB, reader, writer schema.Schema, readerName, writerName string) schema.Comparison {
-	t.Helper()
+func compare(t require.TestingT, reader, writer schema.Schema, readerName, writerName string) schema.Comparison {
 	c, err := avro.New(avro.Limits{}).Compare(reader, writer,
 		schema.CompareOptions{ReaderName: readerName, WriterName: writerName})
 	require.NoError(t, err)

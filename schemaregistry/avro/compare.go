@@ -22,7 +22,7 @@ const (
 
 const (
 	maxDifferences  = 1000 // that a comparison lists
-	pairSteps       = 8    // that one pair of types costs beside its parts
+	pairSteps       = 24   // that one pair of types costs beside its parts
 	pairDepthFactor = 20   // how much deeper pairs may nest than texts: names lead back and forth
 )
 
@@ -77,11 +77,11 @@ type outcome struct {
 
 // part is a difference, or the outcome of a pair further in.
 type part struct {
-	difference *schema.Difference
+	difference func() *schema.Difference // put into words only if it is listed
 	outcome    *outcome
 }
 
-func (o *outcome) add(d *schema.Difference) {
+func (o *outcome) add(d func() *schema.Difference) {
 	o.bad = true
 	o.parts = append(o.parts, part{difference: d})
 }
@@ -104,7 +104,7 @@ func (c *comparer) flatten(o *outcome, seen map[*outcome]bool, list *[]schema.Di
 		case p.outcome != nil:
 			c.flatten(p.outcome, seen, list)
 		case len(*list) < maxDifferences:
-			*list = append(*list, *p.difference)
+			*list = append(*list, *p.difference())
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (c *comparer) sameKind(o *outcome, r, w *node, at *step, depth int) {
 	case kindFixed:
 		c.names(o, r, w, at)
 		if r.size != w.size {
-			o.add(c.sizes(r, w, &step{at, "size"}))
+			o.add(func() *schema.Difference { return c.sizes(r, w, &step{at, "size"}) })
 		}
 	case kindEnum:
 		c.names(o, r, w, at)
@@ -161,7 +161,7 @@ func (c *comparer) sameKind(o *outcome, r, w *node, at *step, depth int) {
 	case kindUnion:
 		for i, branch := range w.branches {
 			if c.pair(r, branch, nil, depth+1).bad {
-				o.add(c.lacking(r, branch, &step{at, strconv.Itoa(i)}))
+				o.add(func() *schema.Difference { return c.lacking(r, branch, &step{at, strconv.Itoa(i)}) })
 			}
 		}
 	}
@@ -175,10 +175,10 @@ func (c *comparer) otherKind(o *outcome, r, w *node, at *step, depth int) {
 		}
 	case r.kind == kindUnion:
 		if c.reading(r, w, depth) == nil {
-			o.add(c.lacking(r, w, at))
+			o.add(func() *schema.Difference { return c.lacking(r, w, at) })
 		}
 	case !promotes(r.kind, w.kind):
-		o.add(c.types(r, w, at))
+		o.add(func() *schema.Difference { return c.types(r, w, at) })
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *comparer) names(o *outcome, r, w *node, at *step) {
 	}
 	c.left -= len(r.aliases)
 	if !slices.Contains(r.aliases, w.name) {
-		o.add(c.otherName(r, w, &step{at, "name"}))
+		o.add(func() *schema.Difference { return c.otherName(r, w, &step{at, "name"}) })
 	}
 }
 
@@ -227,15 +227,11 @@ func (c *comparer) symbols(o *outcome, r, w *node, at *step) {
 	if r.defaultSymbol != nil || c.left < 0 {
 		return
 	}
-	var missing []string
 	for _, s := range w.symbols {
 		if _, known := r.symbolIndex[s]; !known {
-			missing = append(missing, s)
+			o.add(func() *schema.Difference { return c.lostSymbols(r, w, &step{at, "symbols"}) })
+			return
 		}
-	}
-	if len(missing) > 0 {
-		slices.Sort(missing)
-		o.add(c.lostSymbols(r, w, missing, &step{at, "symbols"}))
 	}
 }
 
@@ -250,14 +246,14 @@ func (c *comparer) fields(o *outcome, r, w *node, at *step, depth int) {
 		found := writerFields(w, f)
 		switch {
 		case len(found) > 1:
-			o.add(c.ambiguous(r, w, f, found, here))
+			o.add(func() *schema.Difference { return c.ambiguous(r, w, f, found, here) })
 		case len(found) == 1:
 			o.include(c.pair(f.node, found[0].node, &step{here, "type"}, depth+1))
 		case f.def != nil:
 		case f.node.kind == kindEnum && f.node.defaultSymbol != nil:
 			o.include(c.pair(f.node, w, &step{here, "type"}, depth+1))
 		default:
-			o.add(c.noDefault(r, w, f, here))
+			o.add(func() *schema.Difference { return c.noDefault(r, w, f, here) })
 		}
 	}
 }

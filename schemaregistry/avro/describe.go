@@ -1,6 +1,7 @@
 package avro
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,7 +56,14 @@ func (c *comparer) sizes(r, w *node, at *step) *schema.Difference {
 		c.sides("the fixed "+clip(r.name.full())+" with "+rs+" bytes", "with "+ws)+": the size of a fixed cannot change")
 }
 
-func (c *comparer) lostSymbols(r, w *node, missing []string, at *step) *schema.Difference {
+func (c *comparer) lostSymbols(r, w *node, at *step) *schema.Difference {
+	var missing []string
+	for _, s := range w.symbols {
+		if _, known := r.symbolIndex[s]; !known {
+			missing = append(missing, s)
+		}
+	}
+	slices.Sort(missing)
 	return c.difference(missingSymbols, r, w, at, "["+strings.Join(missing, ", ")+"]",
 		"the enum "+clip(r.name.full())+" of the "+c.o.ReaderName+" schema lacks symbols that the "+c.o.WriterName+
 			" schema has ("+clip(strings.Join(missing, ", "))+"): a reader knows all symbols or has a default for the others")

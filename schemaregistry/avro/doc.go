@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	TextBytes    int // of a schema; its dependencies together may have four times as much. Default 1 MiB
 	Depth        int // of nesting in a text, as read and as printed. Default 500
-	Nodes        int // types and fields of a schema and its dependencies. Default 100,000
+	Nodes        int // JSON values of a text; types and fields of a schema and its dependencies. Default 100,000
 	CompareSteps int // of one comparison. Default 1,000,000
 	ValueDepth   int // of nesting in a value. Default 200
 	OutputBytes  int // of one translated value. Default 64 MiB

@@ -1,7 +1,9 @@
 package avro
 
 import (
+	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -71,7 +73,12 @@ type reader struct {
 	data     []byte
 	pos      int
 	maxDepth int
+	values   int // that may still come
+	stack    []member
 }
+
+// errTooMany ends the reading of a text with too many values.
+var errTooMany = errors.New("too many values")
 
 const (
 	noValue        = "a value is wanted"
@@ -81,12 +88,12 @@ const (
 	indexFrom = 16
 )
 
-// readJSON reads a text.
-func readJSON(text string, maxDepth int) (value, error) {
+// readJSON reads a text of so many levels and values at most.
+func readJSON(text string, maxDepth, maxValues int) (value, error) {
 	if !utf8.ValidString(text) {
 		return value{}, schema.Invalid("the text is not valid UTF-8")
 	}
-	r := &reader{text: text, data: []byte(text), maxDepth: maxDepth}
+	r := &reader{text: text, data: []byte(text), maxDepth: maxDepth, values: maxValues}
 	if err := r.space(); err != nil {
 		return value{}, err
 	}
@@ -95,6 +102,9 @@ func readJSON(text string, maxDepth int) (value, error) {
 	}
 	var v value
 	if err := r.value(&v, 0); err != nil {
+		if r.values < 0 {
+			err = schema.Invalid("the text holds more than %d values", maxValues)
+		}
 		return value{}, err
 	}
 	r.blanks()
@@ -161,6 +171,9 @@ func (r *reader) value(v *value, depth int) error {
 	c, err := r.peek()
 	if err != nil {
 		return err
+	}
+	if r.values--; r.values < 0 {
+		return errTooMany
 	}
 	switch {
 	case c == '{' || c == '[':
@@ -268,69 +281,96 @@ func appendDouble(dst []byte, n float64, bits int) []byte {
 
 func (r *reader) array(v *value, depth int) error {
 	v.kind = jsonArray
+	base := len(r.stack)
 	for first := true; ; first = false {
 		more, err := r.more(']', first)
-		if !more || err != nil {
+		if err != nil {
 			return err
 		}
-		v.items = append(v.items, value{})
-		if err := r.value(&v.items[len(v.items)-1], depth+1); err != nil {
+		if !more {
+			break
+		}
+		var item value
+		if err := r.value(&item, depth+1); err != nil {
 			return err
 		}
+		r.stack = append(r.stack, member{value: item})
 	}
+	v.items = make([]value, len(r.stack)-base)
+	for i := range v.items {
+		v.items[i] = r.stack[base+i].value
+	}
+	r.stack = r.stack[:base]
+	return nil
 }
 
 func (r *reader) object(v *value, depth int) error {
 	v.kind = jsonObject
+	base := len(r.stack)
 	var index map[string]int // of the members, once there are many
 	for first := true; ; first = false {
 		more, err := r.more('}', first)
-		if !more || err != nil {
-			return err
-		}
-		if c, err := r.peek(); err != nil {
-			return err
-		} else if c != '"' {
-			return r.fail("a member's name in double quotes is wanted")
-		}
-		name, err := r.str()
 		if err != nil {
 			return err
 		}
-		if c, err := r.peek(); err != nil {
-			return err
-		} else if c != ':' {
-			return r.fail("a ':' is wanted after a member's name")
+		if !more {
+			break
 		}
-		r.pos++
+		var m member
+		if m.name, err = r.name(); err != nil {
+			return err
+		}
+		if err := r.value(&m.value, depth+1); err != nil {
+			return err
+		}
 		i := -1
 		if index == nil {
-			i = v.find(name)
-		} else if at, known := index[name]; known {
+			i = slices.IndexFunc(r.stack[base:], func(o member) bool { return o.name == m.name })
+		} else if at, known := index[m.name]; known {
 			i = at
 		}
-		if i < 0 {
-			i = len(v.members)
-			v.members = append(v.members, member{name: name})
+		if i >= 0 {
+			r.stack[base+i] = m
+			continue
 		}
-		v.members[i].value = value{}
-		if err := r.value(&v.members[i].value, depth+1); err != nil {
-			return err
-		}
-		index = indexMembers(index, v.members, i)
+		r.stack = append(r.stack, m)
+		index = indexMembers(index, r.stack[base:])
 	}
+	v.members = slices.Clone(r.stack[base:])
+	r.stack = r.stack[:base]
+	return nil
 }
 
-// indexMembers keeps the index of an object's members, of which the one at i is the newest.
-func indexMembers(index map[string]int, members []member, i int) map[string]int {
+// name takes a member's name and the colon.
+func (r *reader) name() (string, error) {
+	if c, err := r.peek(); err != nil {
+		return "", err
+	} else if c != '"' {
+		return "", r.fail("a member's name in double quotes is wanted")
+	}
+	name, err := r.str()
+	if err != nil {
+		return "", err
+	}
+	if c, err := r.peek(); err != nil {
+		return "", err
+	} else if c != ':' {
+		return "", r.fail("a ':' is wanted after a member's name")
+	}
+	r.pos++
+	return name, nil
+}
+
+// indexMembers keeps the index of an object's members, to which the last has just been added.
+func indexMembers(index map[string]int, members []member) map[string]int {
 	if index != nil {
-		index[members[i].name] = i
+		index[members[len(members)-1].name] = len(members) - 1
 		return index
 	}
 	if len(members) < indexFrom {
 		return nil
 	}
-	index = make(map[string]int, 2*len(members))
+	index = make(map[string]int, 4*len(members))
 	for i := range members {
 		index[members[i].name] = i
 	}

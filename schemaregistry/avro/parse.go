@@ -92,7 +92,7 @@ func (p *parser) document(text string) (*node, error) {
 	if len(text) > p.limits.TextBytes {
 		return nil, schema.Invalid("the schema has %d bytes; at most %d are allowed", len(text), p.limits.TextBytes)
 	}
-	v, err := readJSON(text, p.limits.Depth)
+	v, err := readJSON(text, p.limits.Depth, p.limits.Nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package avro_test
+
+const slowdown = 1
