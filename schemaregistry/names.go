@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"millrace/schemaregistry/schema"
 )
@@ -22,6 +23,8 @@ func checkSubject(s string) (Subject, error) {
 	name := ParseSubject(s)
 	reason := ""
 	switch {
+	case !utf8.ValidString(s):
+		reason = "it is not UTF-8"
 	case strings.IndexFunc(s, unicode.IsControl) >= 0:
 		reason = "it has control characters"
 	case name.Name == "__GLOBAL" || name.Name == "__EMPTY":

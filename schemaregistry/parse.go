@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"millrace/schemaregistry/schema"
 )
@@ -212,6 +213,9 @@ func (w *view) complete(c schema.Content, context string, sorted bool) (schema.C
 	}
 	if len(c.Text) > w.r.cfg.Limits.RecordBytes {
 		return c, refuse(CodeTooLarge, "the schema has %d bytes; %d are allowed", len(c.Text), w.r.cfg.Limits.RecordBytes)
+	}
+	if !utf8.ValidString(c.Text) {
+		return c, refuse(CodeInvalidSchema, "the schema is not UTF-8")
 	}
 	if len(c.References) > w.r.cfg.Limits.References {
 		return c, refuse(CodeInvalidSchema, "the schema has more than %d references", w.r.cfg.Limits.References)
