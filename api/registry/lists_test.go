@@ -32,7 +32,7 @@ func TestLists(t *testing.T) {
 		step{"GET /subjects/a/versions", "", `[1,3]`},
 		step{"GET /subjects/a/versions?deleted=true", "", `[1,2,3]`},
 		step{"GET /subjects/a/versions?deletedOnly=true&deleted=true", "", `[2]`},
-		step{"GET /subjects/a/versions?deletedAsNegative=true&deletedOnly=true", "", `[-2,1,3]`},
+		step{"GET /subjects/a/versions?deletedAsNegative=true&deletedOnly=true", "", `[1,-2,3]`},
 		step{"GET /subjects/a/versions?deleted=true&offset=1&limit=1", "", `[2]`},
 
 		step{"GET /schemas", "", `[{"subject":"a","version":1,"id":1},{"subject":"a","version":3,"id":3},{"subject":"b","version":1}]`},
