@@ -103,6 +103,7 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 
 	"readGroupRecords Accept text/event-stream":          func(_ *testing.T, _ *rig, q *request) { q.query.Del("wait") },
 	"leaveGroup plain":                                   work,
+	"commitGroupOffsets header Idempotency-Key":          work,
 	"commitGroupOffsets body application/json delivered": work,
 	"commitGroupOffsets body application/json named":     work,
 	"commitGroupOffsets body application/json without members": func(_ *testing.T, _ *rig, q *request) {

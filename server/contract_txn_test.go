@@ -46,6 +46,9 @@ func (g *rig) testKeys(t *testing.T) {
 		g.restore(t)
 		q := g.request(t, op)
 		g.set(t, q, op.param("Idempotency-Key"))
+		if prepare := preparations[op.OperationID+" header Idempotency-Key"]; prepare != nil {
+			prepare(t, g, q)
+		}
 		first := g.send(t, q)
 		require.Less(t, first.status, 300, "%s: %s", q, first.body)
 		again := g.send(t, q)
