@@ -49,7 +49,7 @@ func (s *parsed) newMessages() (m *messages, err error) {
 		}
 		f, err := protodesc.NewFile(u.proto, m)
 		if err != nil {
-			return nil, schema.Invalid("%w", err)
+			return nil, schema.Invalid("%s", words(err))
 		}
 		m.files[u.name] = f
 		m.types.add(f)

@@ -304,6 +304,9 @@ func sameFields(m, known protoreflect.MessageDescriptor) bool {
 			got.Cardinality() != want.Cardinality() || got.IsMap() != want.IsMap() {
 			return false
 		}
+		if want.IsMap() && !sameFields(got.Message(), want.Message()) {
+			return false
+		}
 		if want.Message() != nil && got.Message().FullName() != want.Message().FullName() {
 			return false
 		}
@@ -339,7 +342,7 @@ func (c *compilation) unprint(name string, d *descriptorpb.FileDescriptorProto) 
 	d.SourceCodeInfo = nil
 	linked, err := protodesc.NewFile(d, c)
 	if err != nil {
-		return "", schema.Invalid("the descriptor does not hold together: %w", err)
+		return "", schema.Invalid("the descriptor does not hold together: %s", words(err))
 	}
 	types := c.types(linked)
 	b := describer{types: types, explicit: func(f *descriptorpb.FieldDescriptorProto) bool {

@@ -320,12 +320,6 @@ func (b *describer) options(m proto.Message) []option {
 	return out
 }
 
-func sortOptions(options []option) {
-	slices.SortStableFunc(options, func(a, b option) int {
-		return cmp.Or(cmp.Compare(a.bare(), b.bare()), cmp.Compare(a.name, b.name))
-	})
-}
-
 // optionValue is one value of a field of an option.
 func optionValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *value {
 	switch f.Kind() {

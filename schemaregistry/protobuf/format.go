@@ -68,8 +68,12 @@ func (f *Format) Parse(text string, deps []schema.Dependency, o schema.ParseOpti
 		return nil, u.fault
 	}
 	written := u.written
-	if o.Normalize && u.fault == nil {
+	switch {
+	case o.Normalize && u.fault == nil:
 		written = c.fromDescriptor(u)
+		written.normalize()
+	case o.Normalize:
+		written.qualify(newSide(f.library, u, c.order))
 		written.normalize()
 	}
 	out := written.String()

@@ -134,7 +134,10 @@ func text(s string) *value { return &value{kind: stringValue, text: s} }
 
 // bare is the name of an option without its parentheses, by which options are sorted.
 func (o *option) bare() string {
-	return strings.NewReplacer("(", "", ")", "").Replace(o.name)
+	if !o.custom() {
+		return o.name
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(o.name, "(", ""), ")", "")
 }
 
 // custom reports whether the option is an extension of the language's own.

@@ -74,9 +74,7 @@ func (p *printer) close() {
 
 // blank ends the line of an opening brace, or leaves a line empty.
 func (p *printer) blank() {
-	if s := p.b.String(); s == "" {
-		return
-	} else if strings.HasSuffix(s, "{") {
+	if strings.HasSuffix(p.b.String(), "{") {
 		p.b.WriteByte('\n')
 		return
 	}

@@ -6,11 +6,16 @@ import (
 	"millrace/schemaregistry/schema"
 )
 
-// What a map costs the compiler beyond its words: it makes a message of each. A reserved name is looked up among all
-// others.
+// What some words cost the compiler beyond themselves: a map makes a message, an import or a name that is reserved is
+// looked for among all others, an option in parentheses is read anew for each mention, a oneof looks at all fields, of
+// which each that is optional makes one.
 const (
 	mapWeight      = 12
-	reservedWeight = 4
+	importWeight   = 50
+	reservedWeight = 10
+	oneofWeight    = 10
+	extendedWeight = 10
+	longWord       = 16 // bytes that weigh as much as a word
 )
 
 // budget is what one call may still spend on texts. The compiler recurses and never stops by itself, so nothing reaches
@@ -39,58 +44,100 @@ func (b *budget) spend(text string) error {
 	return nil
 }
 
+// scale is where weighing a text stands.
+type scale struct {
+	text     string
+	at       int
+	tokens   int
+	depth    int
+	most     int // the greatest depth
+	deepest  int // where it is reached
+	dots     int // in the name at hand
+	reserved bool
+	proto3   bool
+}
+
 // weigh counts words, marks and strings, and finds the greatest depth of brackets and where it is reached.
 func weigh(text string) (tokens, deepest, most int) {
-	depth, reserved := 0, false
-	for i := 0; i < len(text); {
-		c := text[i]
-		switch {
-		case c <= ' ':
-			i++
-			continue
-		case c == '/' && strings.HasPrefix(text[i:], "//"):
-			i += indexOr(text[i:], "\n", len(text)-i)
-			continue
-		case c == '/' && strings.HasPrefix(text[i:], "/*"):
-			i += 2 + indexOr(text[i+2:], "*/", len(text)-i-2)
-			i = min(i+2, len(text))
-			continue
-		case c == '"' || c == '\'':
-			i = endOfString(text, i)
-			if reserved {
-				tokens += reservedWeight
-			}
-		case isWord(c):
-			start := i
-			for i < len(text) && isWord(text[i]) {
-				i++
-			}
-			switch text[start:i] {
-			case "map":
-				tokens += mapWeight
-			case "reserved":
-				reserved = true
-			}
-			if reserved {
-				tokens += reservedWeight
-			}
-		default:
-			i++
-			switch c {
-			case '{', '[', '(', '<':
-				depth++
-				if depth > most {
-					most, deepest = depth, i-1
-				}
-			case '}', ']', ')', '>':
-				depth = max(depth-1, 0)
-			case ';':
-				reserved = false
-			}
-		}
-		tokens++
+	s := scale{text: text, proto3: strings.Contains(text, "proto3")}
+	for s.at < len(text) {
+		s.token()
 	}
-	return tokens, deepest, most
+	return s.tokens, s.deepest, s.most
+}
+
+func (s *scale) token() {
+	rest := s.text[s.at:]
+	c := rest[0]
+	switch {
+	case c <= ' ':
+		s.at++
+	case c == '/' && strings.HasPrefix(rest, "//"):
+		s.at += indexOr(rest, "\n", len(rest))
+	case c == '/' && strings.HasPrefix(rest, "/*"):
+		s.at = min(s.at+4+indexOr(rest[2:], "*/", len(rest)), len(s.text))
+	case c == '"' || c == '\'':
+		s.at = endOfString(s.text, s.at)
+		s.tokens++
+		if s.reserved {
+			s.tokens += reservedWeight
+		}
+	case isWord(c):
+		n := 1
+		for n < len(rest) && isWord(rest[n]) {
+			n++
+		}
+		s.at += n
+		s.word(rest[:n])
+	default:
+		s.at++
+		s.mark(c)
+	}
+}
+
+func (s *scale) word(w string) {
+	s.tokens += 1 + len(w)/longWord
+	switch w {
+	case "map":
+		s.tokens += mapWeight
+	case "import":
+		s.tokens += importWeight
+	case "oneof":
+		s.tokens += oneofWeight
+	case "optional":
+		if s.proto3 {
+			s.tokens += oneofWeight
+		}
+	case "reserved":
+		s.reserved = true
+	}
+	if s.reserved {
+		s.tokens += reservedWeight
+	}
+}
+
+func (s *scale) mark(c byte) {
+	s.tokens++
+	if c == '.' { // names in many parts are put together again and again
+		s.dots++
+		s.tokens += s.dots / 4
+		return
+	}
+	s.dots = 0
+	switch c {
+	case '{', '[', '(', '<':
+		s.depth++
+		if s.depth > s.most {
+			s.most, s.deepest = s.depth, s.at-1
+		}
+		if c == '(' {
+			s.tokens += extendedWeight
+		}
+	case '}', ']', ')', '>':
+		s.depth = max(s.depth-1, 0)
+	case ';':
+		s.reserved = false
+	}
 }
 
 func indexOr(s, sub string, otherwise int) int {

@@ -29,7 +29,7 @@ func newProtobuf(c *compilation, u *unit, written *file, text string) *parsed {
 	for _, d := range append(slices.Clone(c.order), u) {
 		d.release()
 	}
-	s.view = sync.OnceValue(s.newSide)
+	s.view = sync.OnceValue(func() *side { return newSide(c.format.library, u, c.order) })
 	s.messages = sync.OnceValues(s.newMessages)
 	return s
 }

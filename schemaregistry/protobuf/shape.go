@@ -1,6 +1,7 @@
 package protobuf
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -201,19 +202,16 @@ func inherit(outer, inner *descriptorpb.FeatureSet) *descriptorpb.FeatureSet {
 
 // side is one of two schemas that are compared: its own shape, and the types of all its files.
 type side struct {
-	name    string
 	shape   *shape
 	main    *unit
 	imports map[string]*shapeType
 	library map[string]*unit
 }
 
-func (s *parsed) newSide() *side {
-	out := &side{shape: newShape(s.main), main: s.main, imports: map[string]*shapeType{}, library: s.format.library.files}
-	for _, u := range s.order {
-		for name, t := range newShape(u).types {
-			out.imports[name] = t
-		}
+func newSide(lib *library, main *unit, deps []*unit) *side {
+	out := &side{shape: newShape(main), main: main, imports: map[string]*shapeType{}, library: lib.files}
+	for _, u := range deps {
+		maps.Copy(out.imports, newShape(u).types)
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func (s source) message(name string, body *ast.MessageBody) *message {
 		case *ast.MapFieldNode:
 			m.fields = append(m.fields, &field{
 				key: d.MapType.KeyType.Val, typ: string(d.MapType.ValueType.AsIdentifier()),
-				name: d.Name.Val, number: int64(d.Tag.Val), options: s.fieldOptions(d.Options),
+				name: d.Name.Val, number: int64(d.Tag.Val), options: s.compact(d.Options),
 			})
 		case *ast.GroupNode:
 			m.groups = append(m.groups, s.group(d))
@@ -84,13 +84,13 @@ func (s source) message(name string, body *ast.MessageBody) *message {
 func (s source) field(d *ast.FieldNode) *field {
 	return &field{
 		label: label(d.Label), typ: string(d.FldType.AsIdentifier()),
-		name: d.Name.Val, number: int64(d.Tag.Val), options: s.fieldOptions(d.Options),
+		name: d.Name.Val, number: int64(d.Tag.Val), options: s.compact(d.Options),
 	}
 }
 
 func (s source) group(d *ast.GroupNode) *field {
 	return &field{
-		label: label(d.Label), name: d.Name.Val, number: int64(d.Tag.Val), options: s.fieldOptions(d.Options),
+		label: label(d.Label), name: d.Name.Val, number: int64(d.Tag.Val), options: s.compact(d.Options),
 		body: s.message(d.Name.Val, &d.MessageBody),
 	}
 }
@@ -193,25 +193,6 @@ func ranges(nodes []*ast.RangeNode, most int64) []span {
 		list = append(list, span{first: first, last: last})
 	}
 	return list
-}
-
-// fieldOptions puts the two options that are the language's own after the others.
-func (s source) fieldOptions(n *ast.CompactOptionsNode) []option {
-	all := s.compact(n)
-	var out []option
-	for _, o := range all {
-		if o.name != "default" && o.name != "json_name" {
-			out = append(out, o)
-		}
-	}
-	for _, name := range []string{"default", "json_name"} {
-		for _, o := range all {
-			if o.name == name {
-				out = append(out, o)
-			}
-		}
-	}
-	return out
 }
 
 func (s source) compact(n *ast.CompactOptionsNode) []option {

@@ -55,8 +55,8 @@ func makeLayout(d protoreflect.MessageDescriptor, known map[protoreflect.FullNam
 		l.slots[f.Number()] = l.slot(f, known, types)
 		if !f.HasPresence() {
 			l.defaults += len(f.JSONName()) + 4 + 8
-			if f.Enum() != nil {
-				l.defaults += len(f.DefaultEnumValue().Name())
+			if e := f.DefaultEnumValue(); e != nil {
+				l.defaults += len(e.Name())
 			}
 		}
 	}
@@ -120,7 +120,7 @@ type walker struct {
 }
 
 func broken(l *layout, n int) error {
-	return schema.Mismatch("%s: %w", l.name, protowire.ParseError(n))
+	return schema.Mismatch("%s: %s", l.name, words(protowire.ParseError(n)))
 }
 
 func (w *walker) affordable() error {
