@@ -411,7 +411,7 @@ func (r *keyRead) giveUp(size int64) error {
 	if tooMany {
 		return errManyKeys
 	}
-	return api.Refuse(api.Overloaded, "the indexes of keys that are in use take all memory there is for them")
+	return errNoRoom
 }
 
 // sweep drops what stands for nothing any more, and tombstones, which stand for no value either.

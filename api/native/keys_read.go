@@ -32,8 +32,12 @@ const (
 // keyLimit bounds a read by key. An index that is not done by then goes on with the next request.
 const keyLimit = 10 * time.Second
 
-// goneTries is how often a record may be gone when it is fetched, since newer ones took its place.
-const goneTries = 16
+// goneTries is how often a record may be gone when it is fetched, since newer ones took its place; roomTries how often a
+// read waits for others to be done with the memory for indexes.
+const (
+	goneTries = 16
+	roomTries = 250
+)
 
 // keyed serves reads and deletions by key, of compacted topics. It is safe for concurrent use.
 type keyed struct {
@@ -190,8 +194,8 @@ type keyAnswer struct {
 // read looks a key up, and takes its record.
 func (k *keyed) read(ctx context.Context, q *keyRequest) (a keyAnswer, err error) {
 	id := keyIndexID{topic: q.topic.ID, name: q.topic.Name, partition: q.partition}
-	gone := int64(-1)
-	for range goneTries {
+	gone, crowded := int64(-1), 0
+	for tries := 0; tries < goneTries; tries++ {
 		x := k.table.open(id)
 		offset, err := k.readIn(ctx, x, q, &a)
 		if offset >= 0 && offset == gone {
@@ -208,6 +212,11 @@ func (k *keyed) read(ctx context.Context, q *keyRequest) (a keyAnswer, err error
 			id.single, id.key = true, string(q.key)
 		case errors.Is(err, kerr.FencedLeaderEpoch), errors.Is(err, kerr.UnknownLeaderEpoch):
 			x.leave()
+		case errors.Is(err, errNoRoom):
+			if crowded++; crowded > roomTries || !pause(ctx, keyPause) {
+				return a, api.Refuse(api.Overloaded, "%v", err)
+			}
+			tries--
 		case err != nil || offset < 0:
 			return a, err
 		default:
@@ -217,6 +226,9 @@ func (k *keyed) read(ctx context.Context, q *keyRequest) (a keyAnswer, err error
 	return a, api.Refuse(api.KafkaFault(kerr.LeaderNotAvailable), "the record was replaced or its leader moved each of "+
 		"the %d times that it was looked up", goneTries)
 }
+
+// errNoRoom says that others have the memory that an index takes.
+var errNoRoom = errors.New("the indexes of keys that are in use take all memory there is for them")
 
 // errOtherKey says that two keys have one digest.
 var errOtherKey = errors.New("the record has another key")
