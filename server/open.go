@@ -389,7 +389,7 @@ func (n *Node) openAPI() error {
 		return err
 	}
 	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers, Serde: n.schemas.serde.Load()})
-	v3 := restv3.New(edge, c, restv3.Options{})
+	v3 := restv3.New(edge, c, restv3.Options{Serde: n.schemas.serde.Load()})
 	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount)
 	return nil
 }

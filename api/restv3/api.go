@@ -12,6 +12,7 @@ import (
 
 	"millrace/api"
 	"millrace/client"
+	"millrace/schemaregistry/serde"
 )
 
 // jsonType is the one media type of this API, both ways.
@@ -27,6 +28,8 @@ type Options struct {
 	StreamDuration time.Duration
 	// AckTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	AckTimeout time.Duration
+	// Serde translates keys and values that have schemas; nil: there is no registry, and they are refused.
+	Serde *serde.Serde
 }
 
 func (o *Options) setDefaults() {

@@ -10,7 +10,9 @@ import (
 const (
 	codeTopicNotFound     = 40401
 	codePartitionNotFound = 40402
+	codeInvalidSchema     = 42205
 	codePayload           = 42206 // the body as a whole cannot be used
+	codeSerializing       = 42207 // no schema to write a key or value with
 	codeBatch             = 42208 // a batch is refused as a whole
 )
 

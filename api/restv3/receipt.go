@@ -45,10 +45,15 @@ func appendPart(dst []byte, name string, f *part) []byte {
 	dst = append(dst, name...)
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, formatNames[f.format]...)
-	dst = append(dst, `","size":`...)
-	dst = strconv.AppendInt(dst, int64(f.size), 10)
+	dst = append(dst, '"')
+	if f.writer != nil {
+		dst = appendSchema(dst, f.writer)
+	}
+	dst = appendInt(append(dst, `,"size":`...), f.size)
 	return append(dst, '}')
 }
+
+func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }
 
 // appendTime appends a time as ISO-8601 in UTC, with a fraction only where there is one.
 func (rs *receipts) appendTime(dst []byte, ms int64) []byte {

@@ -1,13 +1,13 @@
 package restv3
 
 import (
-	"net/http"
 	"time"
 
 	"millrace/api"
 	"millrace/api/rawjson"
 	"millrace/client"
 	"millrace/record"
+	"millrace/schemaregistry/serde"
 )
 
 // format is how a key or value is given.
@@ -49,10 +49,12 @@ const (
 type part struct {
 	present bool
 	format  format
-	schema  uint8 // of the bits above
-	blank   bool  // there is white space between the tokens of data
+	schema  uint8      // of the bits above
+	spec    serde.Spec // what those members say
+	blank   bool       // there is white space between the tokens of data
 	data    []byte
-	size    int // in bytes as stored
+	writer  *serde.Writer // that wrote data, where that has a schema
+	size    int           // in bytes as stored
 }
 
 // entry is one record of a request. Its slices are parts of the request's body.
@@ -229,19 +231,20 @@ func (f *part) setSchema(e *entry, name, value []byte) int {
 	bit, ok := 0, isText
 	switch string(name) {
 	case "subject":
-		bit = hasSubject
+		bit, ok, f.spec.Subject = hasSubject, len(text) > 0, string(text)
 	case "subject_name_strategy":
 		bit = hasTopicStrategy
 		if string(text) != "TOPIC_NAME" {
 			bit = hasRecordStrategy
 			ok = string(text) == "RECORD_NAME" || string(text) == "TOPIC_RECORD_NAME"
 		}
+		f.spec.Strategy, _ = serde.ParseStrategy(string(text))
 	case "schema":
-		bit = hasSchema
+		bit, ok, f.spec.Text = hasSchema, len(text) > 0, string(text)
 	case "schema_id":
-		bit, ok = hasSchemaID, isID && int64(int32(id)) == id
+		bit, ok, f.spec.ID = hasSchemaID, isID && id > 0 && int64(int32(id)) == id, int(id)
 	case "schema_version":
-		bit, ok = hasSchemaVersion, isID && int64(int32(id)) == id
+		bit, ok, f.spec.Version = hasSchemaVersion, isID && id > 0 && int64(int32(id)) == id, int(id)
 	default:
 		e.misshape(unknownField(string(name)))
 		return 0
@@ -342,9 +345,9 @@ func (p *parser) intern(name []byte) string {
 	return s
 }
 
-// record turns a whole entry into a record. It decodes in place, so it is called once; the record's
-// bytes are parts of the request's body. A fault is noted in e.
-func (e *entry) record(now int64) record.Record {
+// record turns a whole entry into a record. It decodes in place, so it is called once; the record's bytes are parts of the
+// request's body, or the encoder's. A fault is noted in e.
+func (e *entry) record(now int64, enc *encoder) record.Record {
 	r := record.Record{Timestamp: e.timestamp, Headers: e.headers}
 	if r.Timestamp < 0 {
 		r.Timestamp = now
@@ -354,8 +357,8 @@ func (e *entry) record(now int64) record.Record {
 		return r
 	}
 	var err *api.Error
-	if r.Key, err = e.key.bytes(); err == nil {
-		r.Value, err = e.value.bytes()
+	if r.Key, err = enc.bytes(&e.key, serde.Key); err == nil {
+		r.Value, err = enc.bytes(&e.value, serde.Value)
 	}
 	for i := range e.headers {
 		h := &e.headers[i]
@@ -367,14 +370,8 @@ func (e *entry) record(now int64) record.Record {
 	return r
 }
 
-// bytes is what a part is stored as; nil is null.
-func (f *part) bytes() ([]byte, *api.Error) {
-	if !f.present {
-		return nil, nil
-	}
-	if err := f.check(); err != nil {
-		return nil, err
-	}
+// plain is what a part without a schema is stored as; nil is null.
+func (f *part) plain() ([]byte, *api.Error) {
 	if f.data == nil || rawjson.IsNull(f.data) {
 		return nil, nil
 	}
@@ -413,8 +410,7 @@ func decodeBase64(value []byte) ([]byte, *api.Error) {
 	return b, nil
 }
 
-// check tells what a part's members that name a schema make of it. As long as there is no registry,
-// every part that needs one is refused in the end.
+// check refuses members that name a schema where they contradict each other or the type.
 func (f *part) check() *api.Error {
 	schemas := f.schema & (hasSchema | hasSchemaID | hasSchemaVersion)
 	switch {
@@ -435,6 +431,5 @@ func (f *part) check() *api.Error {
 	case f.schema&hasRecordStrategy != 0 && schemas&(hasSchema|hasSchemaID) == 0:
 		return badRequest("RECORD_NAME and TOPIC_RECORD_NAME need schema or schema_id.")
 	}
-	return api.RefuseCompat(http.StatusUnprocessableEntity, "Error: %d : Payload error. "+
-		"A schema registry is needed for schemas, and there is none; use type BINARY, JSON or STRING.", codePayload)
+	return nil
 }

@@ -28,7 +28,7 @@ func read(t *testing.T, text string) (*entry, record.Record) {
 	if e.misshapen != nil {
 		return e, record.Record{}
 	}
-	return e, e.record(99)
+	return e, e.record(99, &encoder{api: &API{}})
 }
 
 func TestRecordFormats(t *testing.T) {
@@ -318,7 +318,7 @@ func FuzzRecords(f *testing.F) {
 		p := parser{cursor: rawjson.Cursor{Data: append([]byte(nil), data...)}, ids: true}
 		for e := (entry{}); p.cursor.Peek() == '{' && p.next(&e) == nil; {
 			if e.misshapen == nil {
-				r := e.record(1)
+				r := e.record(1, &encoder{api: &API{}})
 				require.LessOrEqual(t, len(r.Key)+len(r.Value), len(data))
 			}
 		}

@@ -340,7 +340,7 @@ func TestRecordsFaultsGoOn(t *testing.T) {
 			{`{"value":{"type":"AVRO","data":1}}`, 400},
 			{`{"values":{"type":"JSON","data":1}}`, 400},
 			{`{"value":{"data":1}}`, 422},
-			{`{"value":{"type":"AVRO","schema":"\"int\"","data":1}}`, 422},
+			{`{"value":{"type":"AVRO","schema":"\"no such type\"","data":1}}`, 422},
 			{`{"partition_id":-1,"value":{"type":"JSON","data":1}}`, 40402},
 			{`{"partition_id":9,"value":{"type":"JSON","data":1}}`, 40401},
 			{`{"partition_id":1,"value":{"type":"STRING","data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413},

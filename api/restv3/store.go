@@ -23,13 +23,13 @@ func (a *API) store(ctx context.Context, topicName string, entries []entry, firs
 	}
 	s := a.client.NewSender(topic, arena, bytes, client.SendOptions{Acks: client.AcksAll, Timeout: a.opts.AckTimeout})
 	defer s.Release()
-	now := a.edge.Now().UnixMilli()
+	now, enc := a.edge.Now().UnixMilli(), encoder{api: a, ctx: ctx, topic: topicName}
 	for i := range entries {
 		e := &entries[i]
 		if e.fault != nil {
 			continue
 		}
-		r := e.record(now)
+		r := e.record(now, &enc)
 		if e.fault != nil {
 			continue
 		}

@@ -47,8 +47,7 @@ func (s *Serde) CheckBatch(ctx context.Context, rules Rules, batch record.Batch,
 	if bad == 0 || records.Err() != nil {
 		return nil
 	}
-	fault.Message = fmt.Sprintf("%s by the schemas that topic %s enforces: %s", record.RefusedRecords(bad), rules.Topic,
-		fault.Records[0].Message)
+	fault.Message = fmt.Sprintf("%s by the schemas that topic %s enforces", record.RefusedRecords(bad), rules.Topic)
 	return &fault
 }
 
