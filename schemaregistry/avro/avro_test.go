@@ -1,6 +1,8 @@
 package avro_test
 
 import (
+	"strings"
+
 	"github.com/stretchr/testify/require"
 
 	"millrace/schemaregistry/avro"
@@ -30,4 +32,12 @@ func compare(t require.TestingT, reader, writer schema.Schema, readerName, write
 		schema.CompareOptions{ReaderName: readerName, WriterName: writerName})
 	require.NoError(t, err)
 	return c
+}
+
+// f is a field in short.
+func f(name, kind string) string { return `{"name":"` + name + `","type":` + kind + `}` }
+
+// rec is a record in short.
+func rec(name string, fields ...string) string {
+	return `{"type":"record","name":"` + name + `","fields":[` + strings.Join(fields, ",") + `]}`
 }

@@ -43,7 +43,7 @@ func (f *Format) Compare(readerSchema, writerSchema schema.Schema, o schema.Comp
 		return schema.Comparison{}, schema.Invalid("comparing the schemas takes more than %d steps", f.limits.CompareSteps)
 	}
 	if c.tooDeep {
-		return schema.Comparison{}, schema.Invalid("the types of the schemas lead to each other in too long a chain to compare")
+		return schema.Comparison{}, schema.Invalid("the types of the schemas lead to each other in too long a chain")
 	}
 	var found schema.Comparison
 	c.flatten(result, map[*outcome]bool{}, &found.Differences)
@@ -61,6 +61,7 @@ type comparer struct {
 	left    int // steps
 	tooDeep bool
 	pairs   map[pair]*outcome
+	fine    outcome // of pairs that need no look inside
 }
 
 type pair struct {
@@ -113,6 +114,9 @@ func (c *comparer) flatten(o *outcome, seen map[*outcome]bool, list *[]schema.Di
 func (c *comparer) pair(r, w *node, at *step, depth int) *outcome {
 	if c.left--; c.left < 0 || c.tooDeep {
 		return &outcome{}
+	}
+	if r.kind.primitive() && (r.kind == w.kind || promotes(r.kind, w.kind)) {
+		return &c.fine
 	}
 	key := pair{r, w}
 	memo := !r.kind.primitive() || !w.kind.primitive()

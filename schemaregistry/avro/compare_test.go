@@ -106,7 +106,7 @@ func TestCompareReferences(t *testing.T) {
 
 func TestReservedFields(t *testing.T) {
 	text := `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},
-		{"name":"n","type":["null",{"type":"array","items":{"type":"record","name":"N","fields":[{"name":"b","type":"int"}]}}]}]}`
+		{"name":"n","type":["null",{"type":"array","items":` + rec("N", f("b", `"int"`)) + `}]}]}`
 	s := parse(t, text)
 	check := func(o schema.CompareOptions) []string {
 		o.ValidateFields = true
@@ -122,12 +122,16 @@ func TestReservedFields(t *testing.T) {
 	}
 	removed, conflict := "RESERVED_FIELD_REMOVED ", "FIELD_CONFLICTS_WITH_RESERVED_FIELD "
 	require.Equal(t, []string{removed + "x", conflict + "a", conflict + "n.b"}, check(schema.CompareOptions{
-		ReaderName: "new", WriterName: "old", ReaderReserved: []string{"a", "n.b", "n.c", "y"}, WriterReserved: []string{"x", "y"},
+		ReaderName: "new", ReaderReserved: []string{"a", "n.b", "n.c", "y"},
+		WriterName: "old", WriterReserved: []string{"x", "y"},
 	}))
 	require.Equal(t, []string{removed + "x", conflict + "a"}, check(schema.CompareOptions{
-		ReaderName: "old", WriterName: "new", WriterReserved: []string{"a"}, ReaderReserved: []string{"x"},
+		ReaderName: "old", ReaderReserved: []string{"x"},
+		WriterName: "new", WriterReserved: []string{"a"},
 	}))
-	require.Empty(t, check(schema.CompareOptions{ReaderName: "new", WriterName: "old", ReaderReserved: []string{"b", "x"}}))
+	require.Empty(t, check(schema.CompareOptions{
+		ReaderName: "new", ReaderReserved: []string{"b", "x"}, WriterName: "old",
+	}))
 }
 
 func TestWarnings(t *testing.T) {
@@ -135,8 +139,10 @@ func TestWarnings(t *testing.T) {
 		return fmt.Sprintf(`{"type":"bytes","logicalType":"decimal","precision":%d,"scale":%d}`, precision, scale)
 	}
 	for _, c := range []struct{ why, old, new, warning string }{
-		{"scale", dec(9, 2), dec(9, 3), "from decimal(9,2) in the old schema to decimal(9,3) in the new schema: the same bytes"},
-		{"precision", dec(9, 2), dec(6, 2), "from decimal(9,2) in the old schema to decimal(6,2) in the new schema: numbers may"},
+		{"scale", dec(9, 2), dec(9, 3),
+			"from decimal(9,2) in the old schema to decimal(9,3) in the new schema: the same bytes"},
+		{"precision", dec(9, 2), dec(6, 2),
+			"from decimal(9,2) in the old schema to decimal(6,2) in the new schema: numbers may"},
 		{"unit of time", `{"type":"long","logicalType":"timestamp-millis"}`,
 			`{"type":"long","logicalType":"timestamp-micros"}`, "from timestamp-millis"},
 		{"logical type gone", dec(9, 2), `"bytes"`, "from decimal(9,2) in the old schema to no logical type"},

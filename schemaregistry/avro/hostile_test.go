@@ -12,14 +12,15 @@ import (
 	"millrace/schemaregistry/schema"
 )
 
-// hostileTime is what hostile input may cost: 50 ms where nothing else runs, and more where other tests do.
-const hostileTime = 200 * time.Millisecond
+// hostileTime is what hostile input may cost. On a machine that does nothing else it costs less than 50 ms; what is
+// not linear would cost minutes.
+const hostileTime = time.Second
 
-// soon fails when f takes longer than hostile input may. The best of three counts: other tests may be running.
+// soon fails when f takes longer than hostile input may. The best try counts: other tests may be running.
 func soon(t *testing.T, f func()) {
 	t.Helper()
 	least := time.Hour
-	for range 3 {
+	for range tries {
 		start := time.Now()
 		f()
 		least = min(least, time.Since(start))
@@ -212,11 +213,10 @@ func TestCompareHostile(t *testing.T) {
 }
 
 func TestCompareLimits(t *testing.T) {
-	f := avro.New(avro.Limits{CompareSteps: 20})
-	s, err := f.Parse(`{"type":"record","name":"R","fields":[{"name":"a","type":["int","long"]},{"name":"b","type":["int","long"]}]}`,
-		nil, schema.ParseOptions{})
+	format := avro.New(avro.Limits{CompareSteps: 20})
+	s, err := format.Parse(rec("R", f("a", `["int","long"]`), f("b", `["int","long"]`)), nil, schema.ParseOptions{})
 	require.NoError(t, err)
-	_, err = f.Compare(s, s, schema.CompareOptions{})
+	_, err = format.Compare(s, s, schema.CompareOptions{})
 	require.ErrorIs(t, err, schema.ErrInvalid)
 	require.ErrorContains(t, err, "more than 20 steps")
 }

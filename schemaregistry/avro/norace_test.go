@@ -2,4 +2,7 @@
 
 package avro_test
 
-const slowdown = 1
+const (
+	slowdown = 1
+	tries    = 3
+)

@@ -1,6 +1,7 @@
 package avro_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,8 +61,8 @@ func TestParseBeyondJava(t *testing.T) {
 	for _, c := range []struct{ why, text, want string }{
 		{
 			"a type of no namespace is found inside another namespace while it is being read",
-			`{"type":"record","name":"A","fields":[{"name":"b","type":{"type":"record","name":"x.B","fields":[{"name":"a","type":["null","A"]}]}}]}`,
-			`{"type":"record","name":"A","fields":[{"name":"b","type":{"type":"record","name":"B","namespace":"x","fields":[{"name":"a","type":["null","A"]}]}}]}`,
+			rec("A", f("b", rec("x.B", f("a", `["null","A"]`)))),
+			rec("A", f("b", `{"type":"record","name":"B","namespace":"x","fields":[`+f("a", `["null","A"]`)+`]}`)),
 		},
 		{
 			"an alias of no namespace stays one",
@@ -78,20 +79,24 @@ func TestParseBeyondJava(t *testing.T) {
 
 func TestReferences(t *testing.T) {
 	enum := `{"type":"enum","name":"n.E","symbols":["A"]}`
-	user := `{"type":"record","name":"n.User","fields":[{"name":"e","type":"E"},{"name":"f","type":{"type":"fixed","name":"F","size":1}}]}`
+	user := rec("n.User", f("e", `"E"`), f("f", `{"type":"fixed","name":"F","size":1}`))
+	within := func(fields ...string) string {
+		return strings.Replace(rec("X", fields...), `"X",`, `"X","namespace":"n",`, 1)
+	}
 	for _, c := range []struct{ why, text, stored, resolved string }{
 		{
 			"a name stays a name",
-			`{"type":"record","name":"n.X","fields":[{"name":"u","type":"User"},{"name":"v","type":["null","n.User"]}]}`,
-			`{"type":"record","name":"X","namespace":"n","fields":[{"name":"u","type":"User"},{"name":"v","type":["null","User"]}]}`,
-			`{"type":"record","name":"X","namespace":"n","fields":[{"name":"u","type":{"type":"record","name":"User","fields":[{"name":"e","type":` +
-				`{"type":"enum","name":"E","symbols":["A"]}},{"name":"f","type":{"type":"fixed","name":"F","size":1}}]}},{"name":"v","type":["null","User"]}]}`,
+			rec("n.X", f("u", `"User"`), f("v", `["null","n.User"]`)),
+			within(f("u", `"User"`), f("v", `["null","User"]`)),
+			within(f("u", rec("User", f("e", `{"type":"enum","name":"E","symbols":["A"]}`),
+				f("f", `{"type":"fixed","name":"F","size":1}`))), f("v", `["null","User"]`)),
 		},
 		{
 			"in another namespace the name is full",
 			`{"type":"record","name":"m.X","fields":[{"name":"u","type":"n.E"}]}`,
 			`{"type":"record","name":"X","namespace":"m","fields":[{"name":"u","type":"n.E"}]}`,
-			`{"type":"record","name":"X","namespace":"m","fields":[{"name":"u","type":{"type":"enum","name":"E","namespace":"n","symbols":["A"]}}]}`,
+			`{"type":"record","name":"X","namespace":"m","fields":[` +
+				f("u", `{"type":"enum","name":"E","namespace":"n","symbols":["A"]}`) + `]}`,
 		},
 		{"the text is a name alone", `"n.E"`, `"n.E"`, `{"type":"enum","name":"E","namespace":"n","symbols":["A"]}`},
 		{
@@ -157,7 +162,8 @@ func TestTags(t *testing.T) {
 		[]schema.Tagged{tagged("n.R", "sr_record", "R"), tagged("n.N.b", "sr_field", "B", "C", "B")},
 		[]schema.Tagged{tagged("n.R.a", "sr_field", "PII"), tagged("n.N", "sr_record", "Y", "Z")})
 	require.NoError(t, err)
-	require.Equal(t, `{"type":"record","name":"R","namespace":"n","fields":[{"name":"a","type":"int","confluent:tags":["X"]},`+
+	require.Equal(t, `{"type":"record","name":"R","namespace":"n","fields":[`+
+		`{"name":"a","type":"int","confluent:tags":["X"]},`+
 		`{"name":"l","type":{"type":"array","items":{"type":"record","name":"N","fields":[{"name":"b","type":"int",`+
 		`"confluent:tags":["B","C"]}]}}}],"confluent:tags":["R"],"aliases":["Q"]}`, changed)
 	require.Equal(t, changed, parse(t, changed).Text())

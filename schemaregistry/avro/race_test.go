@@ -2,5 +2,8 @@
 
 package avro_test
 
-// slowdown is how much longer things may take under the race detector.
-const slowdown = 20
+// How much longer things may take under the race detector, and how often they are tried.
+const (
+	slowdown = 20
+	tries    = 1
+)
