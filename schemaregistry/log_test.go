@@ -338,11 +338,11 @@ func TestTwoRegistriesAtOnce(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return loss(chance.IntN(3))
+		return loss(max(chance.IntN(8)-5, 0))
 	}
 	set := func(c *Config) { c.Compatibility = None }
 	registries := []*Registry{run(t, log, set), run(t, log, set)}
-	got := raceToRegister(t, registries, 8, 12)
+	got := raceToRegister(t, registries, 6, 8)
 	checkRace(t, got)
 	r := registries[0]
 	r.read(func(s *state) { require.Equal(t, log.folded(t).dump(), s.dump()) })
