@@ -1,8 +1,10 @@
 package record_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,6 +118,82 @@ func TestFilterKeepsRecordsAsTheyWere(t *testing.T) {
 			require.EqualValues(t, epochMillis*2, left.BaseTimestamp())
 		}
 	}
+}
+
+// What Filter leaves of any batch is what going through it record by record leaves.
+func TestFilterAgainstANaiveOne(t *testing.T) {
+	var c record.Compactor
+	c.Codecs = record.NewCodecs(1)
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		batch := randomKeyed(rng, record.Codec(seed%5))
+		whole := records(t, batch)
+		share := []int{0, 1, 30, 99, 100}[rng.IntN(5)] // of 100 records that stay
+		verdicts := map[int64]record.Verdict{}
+		var want []string
+		horizon, offsets := false, []int64{}
+		require.NoError(t, c.Each(batch, func(some []record.KeyedRecord) bool {
+			for _, k := range some {
+				offsets = append(offsets, k.Offset)
+				if rng.IntN(100) >= share {
+					continue
+				}
+				want = append(want, whole[len(offsets)-1])
+				verdicts[k.Offset] = record.Keep
+				if k.Tombstone {
+					verdicts[k.Offset], horizon = record.KeepUntilHorizon, true
+				}
+			}
+			return true
+		}))
+		require.Len(t, offsets, len(whole))
+		out, o, err := c.Filter([]byte("before"), batch, epochMillis*2, keep(verdicts))
+		require.NoError(t, err)
+		require.Equal(t, "before", string(out[:6]))
+		left := record.Batch(out[6:])
+		switch {
+		case len(want) == 0:
+			require.Equal(t, record.Emptied, o)
+			require.Empty(t, left)
+		case len(want) == len(whole) && !horizon:
+			require.Equal(t, record.Unchanged, o)
+			require.Empty(t, left)
+		default:
+			require.Equal(t, record.Rewritten, o, "seed %d", seed)
+			require.Equal(t, want, records(t, left), "seed %d", seed)
+			require.Equal(t, []any{batch.BaseOffset(), batch.LastOffset(), batch.Codec(), batch.ProducerID(),
+				batch.BaseSequence(), batch.LeaderEpoch(), horizon, len(want)}, []any{left.BaseOffset(), left.LastOffset(),
+				left.Codec(), left.ProducerID(), left.BaseSequence(), left.LeaderEpoch(), left.HasDeleteHorizon(),
+				int(left.Count())})
+		}
+	}
+}
+
+// randomKeyed is a batch of anything.
+func randomKeyed(rng *rand.Rand, codec record.Codec) record.Batch {
+	var b record.Builder
+	b.SetCodec(codec)
+	if rng.IntN(2) == 0 {
+		b.SetProducer(rng.Int64N(1000), 3, int32(rng.IntN(1000)))
+	}
+	count := []int{1, 2, 100, 255, 256, 257, 1000}[rng.IntN(7)]
+	for range count {
+		r := record.Record{Timestamp: epochMillis + rng.Int64N(1<<uint(rng.IntN(40))) - rng.Int64N(1000)}
+		if rng.IntN(10) > 0 {
+			r.Key = bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(200))
+		}
+		if rng.IntN(4) > 0 {
+			r.Value = bytes.Repeat([]byte{byte(rng.IntN(256)), byte(rng.IntN(256))}, rng.IntN(300))
+		}
+		if rng.IntN(5) == 0 {
+			r.Headers = []record.Header{{Key: "header", Value: []byte("value")}}
+		}
+		b.Append(&r)
+	}
+	batch := b.Build()
+	batch.SetBaseOffset(rng.Int64N(1 << 40))
+	batch.SetLeaderEpoch(int32(rng.IntN(100)))
+	return batch
 }
 
 // Whatever the records are, they are refused or read.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -73,6 +74,49 @@ func compactionModel(t *testing.T, seed uint64) {
 	}
 	k.check()
 	require.NoError(t, k.dir.Close())
+}
+
+// A map that the keys do not fit into, taken share by share, leaves the same as one that they fit into, byte for byte.
+func TestSharesOfKeys(t *testing.T) {
+	same := 0
+	for seed := range uint64(40) {
+		var left [2][]record.Batch
+		var results [2]storage.CompactResult
+		for i, bytes := range []int{1 << 20, 20 * (8 + int(seed))} {
+			k := newKeyedLog(t, seed+1)
+			for range 60 + k.rng.IntN(60) {
+				k.random()
+			}
+			k.seal()
+			k.compact(func(o *storage.CompactOptions) { o.Bound = k.stable() - int64(seed)%3 }) // in the midst of a batch
+			k.clock.now = k.clock.now.Add(2 * time.Hour)
+			for range 60 {
+				k.random()
+			}
+			k.put(-1, false, record.Zstd, "", "key-1", "-key-2", "key-1", "")
+			for _, id := range slices.Sorted(maps.Keys(k.open)) {
+				k.end(id, id%2 == 0)
+			}
+			k.seal()
+			results[i] = k.compact(func(o *storage.CompactOptions) { o.MapBytes = bytes })
+			k.check()
+			var err error
+			left[i], err = readBatches(k.log, k.log.StartOffset())
+			require.NoError(t, err)
+			require.NoError(t, k.dir.Close())
+		}
+		if results[0].To != results[1].To {
+			require.Less(t, results[1].To, results[0].To) // too many shares: the round has ended where the map was full
+			continue
+		}
+		require.Equal(t, left[0], left[1], "seed %d", seed)
+		require.Equal(t, results[0].Keyless, results[1].Keyless)
+		require.Equal(t, results[0].Dropped, results[1].Dropped)
+		if results[1].BytesRead > results[0].BytesRead {
+			same++
+		}
+	}
+	require.Greater(t, same, 5)
 }
 
 // Rounds leave nothing in the end of what was deleted, and of markers and headers only what is of use.

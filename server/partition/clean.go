@@ -65,7 +65,7 @@ func (r *Replica) Clean(ctx context.Context, c *Cleaner, o CleanOptions) (Cleane
 	}
 	options := storage.CompactOptions{
 		Bound: bounds.LastStable, MinLag: settings.compact.minLag, DeleteRetention: settings.compact.deleteRetention,
-		MapBytes: o.MapBytes, BufferBytes: o.BufferBytes, Keep: keep, Level: settings.limits.Level,
+		MapBytes: o.MapBytes, BufferBytes: o.BufferBytes, Keep: keep, Level: cleanLevel(&settings.limits),
 		Pace: func(ctx context.Context, bytes int) error {
 			if !r.settings.Load().compact.on {
 				return storage.ErrCompactionStopped
@@ -80,6 +80,20 @@ func (r *Replica) Clean(ctx context.Context, c *Cleaner, o CleanOptions) (Cleane
 		}
 	}
 	return res, r.cleanFailed(err)
+}
+
+// cleanLevel is the level at which compaction compresses batches anew: that of the topic where this compresses by the
+// codec, else the fastest.
+func cleanLevel(l *record.Limits) func(record.Codec) int {
+	return func(c record.Codec) int {
+		switch {
+		case l.Compression == c.String():
+			return l.Level(c)
+		case c == record.Gzip, c == record.Zstd:
+			return 1
+		}
+		return 0
+	}
 }
 
 // cleanFailed is readFailed, but that a log which was closed needs no compaction.
