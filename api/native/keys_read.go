@@ -32,8 +32,8 @@ const (
 // keyLimit bounds a read by key. An index that is not done by then goes on with the next request.
 const keyLimit = 10 * time.Second
 
-// goneTries is how often a record may be gone when it is fetched, since newer ones took its place; roomTries how often a
-// read waits for others to be done with the memory for indexes.
+// goneTries is how often a record may be gone when it is fetched, since newer ones took its place; roomTries how often
+// a read waits for others to be done with the memory for indexes.
 const (
 	goneTries = 16
 	roomTries = 250

@@ -283,9 +283,9 @@ func clusterSetUp() []metadata.Command {
 	}})
 }
 
-// requireRepeatable checks that a leader whose answer got lost can ask again: it gets the same answer, or hears that its
-// leader epoch is over. That is so where what it said has completed a reassignment which took a replica away: it leads
-// on in the next epoch, of which the metadata tells it.
+// requireRepeatable checks that a leader whose answer got lost can ask again: it gets the same answer, or hears that
+// its leader epoch is over. That is so where what it said has completed a reassignment which took a replica away: it
+// leads on in the next epoch, of which the metadata tells it.
 func requireRepeatable(t require.TestingT, m *metadata.Image, c metadata.Command, answer metadata.Result) {
 	alter, ok := c.(*metadata.AlterPartition)
 	if !ok || answer.Items[0].Code != 0 || alter.Partitions[0].Resign {
