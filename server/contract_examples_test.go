@@ -96,6 +96,9 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 	"readRecords header Last-Event-ID":                    comeBack,
 	"readPartitionRecords header Last-Event-ID":           comeBack,
 
+	"deleteRegistrySubject query permanent the other way": softly,
+	"deleteSchemaVersion query permanent the other way":   softly,
+
 	"createV2Instance body application/vnd.kafka.v2+json named":      withoutC1,
 	"subscribeV2Instance body application/vnd.kafka.v2+json pattern": bare,
 	"assignV2Instance body application/vnd.kafka.v2+json example":    bare,

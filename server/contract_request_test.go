@@ -88,6 +88,7 @@ func (g *rig) restore(t *testing.T) {
 	g.restoreGroups(t)
 	g.restoreInstances(t)
 	g.restoreTransactions(t)
+	g.restoreRegistry(t)
 	g.clean = true
 }
 
@@ -173,6 +174,9 @@ func companionsOf(op *operation, p *openapi3.Parameter) []string {
 	if op.OperationID == "getV2Committed" && p.In == "query" { // pairs
 		return map[string][]string{"topic": {"partition"}, "partition": {"topic"}}[p.Name]
 	}
+	if op.OperationID == "getSchemaByMetadata" { // pairs
+		return map[string][]string{"key": {"value"}, "value": {"key"}}[p.Name]
+	}
 	if op.OperationID == "produceRecordsInTransaction" { // whose producer is that of the transaction
 		return nil
 	}
@@ -218,6 +222,9 @@ func (g *rig) example(t *testing.T, p *openapi3.Parameter) string {
 		break
 	}
 	require.NotNil(t, v, "parameter %s has no example", p.Name)
+	if list, ok := v.([]any); ok { // of which one is enough
+		v = list[0]
+	}
 	if text, ok := v.(string); ok {
 		return text
 	}

@@ -8,13 +8,15 @@ import (
 // by gives parameters values by their names; what is no parameter is a header.
 type by = map[string]string
 
-// particulars are the faults that the contract tells of in words only, and the status of each.
-var particulars = []struct {
+// particular is a fault that the contract tells of in words only, and its status.
+type particular struct {
 	op, what string
 	params   by
 	body     string
 	status   int
-}{
+}
+
+var particulars = []particular{
 	{op: "createTopic", what: "there already", body: `{"name":"orders"}`, status: http.StatusConflict},
 	{op: "createTopic", what: "more replicas than brokers", body: `{"name":"n","replication_factor":2}`, status: 400},
 	{op: "createTopic", what: "an unknown config", body: `{"name":"n","configs":{"no.such":"1"}}`, status: 400},

@@ -528,7 +528,7 @@ type RegistrySchemaString struct {
 // RegistrySchemaTags The inline tags of a record or field.
 type RegistrySchemaTags struct {
 	SchemaEntity RegistrySchemaEntity `json:"schemaEntity"`
-	Tags         []string             `json:"tags"`
+	Tags         []string             `json:"tags,omitempty"`
 }
 
 // RegistrySchemaType defines model for RegistrySchemaType.
