@@ -29,3 +29,13 @@ func (r *Registry) HeldAs(ctx context.Context, id int, subject string) (int, err
 	}
 	return 0, nil
 }
+
+// Glance is ByID of what is in memory now.
+func (r *Registry) Glance(id int, subject *string) (v Version, ok bool) {
+	r.read(func(s *state) {
+		if c := s.byID(id, subject); c != nil {
+			v, ok = s.shown(c, subject), true
+		}
+	})
+	return v, ok
+}

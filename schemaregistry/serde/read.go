@@ -2,6 +2,7 @@ package serde
 
 import (
 	"context"
+	"errors"
 
 	"millrace/record"
 	"millrace/schemaregistry"
@@ -20,7 +21,13 @@ type Reader struct {
 	found *Read
 	codec schema.Codec // of the message path last
 	path  []int
+
+	missing map[string]error // what was looked for in vain, by name; at most maxMissing
 }
+
+// maxMissing is how many schemas that are not there a Reader waits for, until the log's end is read: records may name
+// anything. It takes the others from memory alone.
+const maxMissing = 16
 
 // Read is the schema with which something was read.
 type Read struct {
@@ -73,7 +80,7 @@ func (r *Reader) open(ctx context.Context, value []byte, headers []record.Header
 		return nil, nil, err
 	}
 	if r.codec == nil || !samePath(index, r.path) {
-		if r.codec, err = codecOf(r.found.parsed, r.found.Content.Type, index); err != nil {
+		if r.codec, err = codecOf(r.found.parsed, index); err != nil {
 			return nil, nil, err
 		}
 		r.path = index
@@ -82,18 +89,22 @@ func (r *Reader) open(ctx context.Context, value []byte, headers []record.Header
 }
 
 // look finds the schema that a frame names.
-func (r *Reader) look(ctx context.Context, f frame) (err error) {
+func (r *Reader) look(ctx context.Context, f frame) error {
 	r.found, r.codec = nil, nil
-	var v schemaregistry.Version
-	if f.isGUID {
-		v, err = r.serde.registry.ByGUID(ctx, f.guid)
-	} else {
-		v, err = r.serde.registry.ByID(ctx, f.id, &r.subject)
+	if err := r.missing[f.name()]; err != nil {
+		return err
 	}
-	switch {
-	case isNotFound(err):
-		return &UnknownSchemaError{Name: f.name(), Err: err}
-	case err != nil:
+	v, err := r.version(ctx, f)
+	if isNotFound(err) {
+		err = &UnknownSchemaError{Name: f.name(), Err: err}
+		if r.missing == nil {
+			r.missing = make(map[string]error)
+		}
+		if len(r.missing) < maxMissing {
+			r.missing[f.name()] = err
+		}
+	}
+	if err != nil {
 		return err
 	}
 	parsed, err := r.serde.registry.Parsed(ctx, v)
@@ -104,6 +115,23 @@ func (r *Reader) look(ctx context.Context, f frame) (err error) {
 	r.found, r.last = &Read{Version: v, parsed: parsed}, f
 	return nil
 }
+
+// version asks the registry.
+func (r *Reader) version(ctx context.Context, f frame) (schemaregistry.Version, error) {
+	switch full := len(r.missing) == maxMissing; {
+	case f.isGUID && !full:
+		return r.serde.registry.ByGUID(ctx, f.guid)
+	case !f.isGUID && !full:
+		return r.serde.registry.ByID(ctx, f.id, &r.subject)
+	case !f.isGUID:
+		if v, ok := r.serde.registry.Glance(f.id, &r.subject); ok {
+			return v, nil
+		}
+	}
+	return schemaregistry.Version{}, &UnknownSchemaError{Name: f.name(), Err: errManyMissing}
+}
+
+var errManyMissing = errors.New("too many others are not there, so it was not waited for")
 
 func samePath(a, b []int) bool {
 	if len(a) != len(b) {

@@ -18,8 +18,10 @@ type Spec struct {
 	Subject  string      // "": what Strategy makes
 	Strategy Strategy
 	ID       int // 0: none
-	Version  int // 0: none
-	Text     string
+	// Adopt registers the schema of an ID under the subject, if that does not have it; otherwise it is refused then.
+	Adopt   bool
+	Version int // 0: none
+	Text    string
 }
 
 // Writer writes with one schema. It is safe for concurrent use.
@@ -44,7 +46,7 @@ func (s *Serde) NewWriter(ctx context.Context, spec Spec) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	codec, err := codecOf(parsed, v.Content.Type, nil)
+	codec, err := codecOf(parsed, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -112,16 +114,20 @@ func (s *Serde) findID(ctx context.Context, spec *Spec) (schemaregistry.Version,
 			return v, err
 		}
 	}
-	if holds, err := s.registry.HeldAs(ctx, spec.ID, subject); err != nil || holds != 0 {
-		v.Subject, v.Version = subject, holds
+	number, err := s.registry.HeldAs(ctx, spec.ID, subject)
+	switch {
+	case err != nil:
 		return v, err
+	case number != 0:
+		v.Subject, v.Version = subject, number
+		return v, nil
+	case spec.Adopt:
+		return s.registry.Register(ctx, subject, schemaregistry.RegisterRequest{Content: v.Content})
 	}
-	if spec.Subject == "" && spec.Strategy == TopicName {
-		v.Version = 0
-		return v, nil // as the id alone says: clients of v2 write with ids of any subject
+	return v, &schemaregistry.Error{
+		Code:    schemaregistry.CodeSchemaNotFound,
+		Message: "schema id " + strconv.Itoa(spec.ID) + " is not registered under subject " + subject,
 	}
-	return v, &schemaregistry.Error{Code: schemaregistry.CodeSchemaNotFound,
-		Message: "schema id " + strconv.Itoa(spec.ID) + " is not registered under subject " + subject}
 }
 
 // Append appends the framed bytes of what JSON text describes to dst. Its errors wrap schema.ErrMismatch.
