@@ -381,14 +381,18 @@ func (n *Node) openAPI() error {
 		Client: c, Requests: n.cluster, Local: n.coordinates, Arena: n.pool.Arena, Now: n.cfg.Now, Logger: n.log,
 		Rand: n.fork(),
 	})
+	rest := n.machine.Image().Settings().REST
 	n.native = native.New(native.Options{
 		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
-		Node: strconv.Itoa(int(n.cfg.NodeID)),
+		Node: strconv.Itoa(int(n.cfg.NodeID)), KeyIndexBytes: rest.KeyIndexBytes,
 	})
 	if err := n.openSchemas(edge, c); err != nil {
 		return err
 	}
-	v2 := restv2.New(edge, c, restv2.Options{Members: n.workers, Serde: n.schemas.serde.Load()})
+	v2 := restv2.New(edge, c, restv2.Options{
+		Members: n.workers, Serde: n.schemas.serde.Load(), InstanceTimeout: rest.InstanceTimeout,
+		RequestTimeout: rest.RequestTimeout, RequestMaxBytes: rest.RequestMaxBytes, FetchMinBytes: rest.FetchMinBytes,
+	})
 	v3 := restv3.New(edge, c, restv3.Options{Serde: n.schemas.serde.Load()})
 	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount)
 	return nil

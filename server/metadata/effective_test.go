@@ -172,6 +172,10 @@ func TestSettings(t *testing.T) {
 			MaxTimeout: 15 * time.Minute, AbortInterval: 10 * time.Second, IDExpiration: 168 * time.Hour,
 			RemoveInterval: time.Hour,
 		},
+		REST: metadata.RESTSettings{
+			InstanceTimeout: 5 * time.Minute, RequestTimeout: time.Second, RequestMaxBytes: 64 << 20, FetchMinBytes: -1,
+			KeyIndexBytes: 64 << 20,
+		},
 		AutoLeaderRebalance: true, LeaderImbalanceCheckInterval: 5 * time.Minute, LeaderImbalancePercent: 10,
 		ReplicaLagTimeMax: 30 * time.Second, ReplicaFetchWaitMax: 500 * time.Millisecond, ReplicaFetchMinBytes: 1,
 		ReplicaFetchMaxBytes: 1 << 20, ReplicaFetchResponseMaxBytes: 10 << 20, ReplicaFetchBackoff: time.Second,

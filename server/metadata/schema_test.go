@@ -111,7 +111,7 @@ func brokerValues() map[string]values {
 	for low, names := range map[int64]string{
 		0: "follower.replication.throttled.rate leader.replication.throttled.rate log.cleaner.backoff.ms " +
 			"log.flush.scheduler.interval.ms log.initial.task.delay.ms log.scrub.interval.ms",
-		1: "leader.imbalance.check.interval.seconds log.retention.check.interval.ms log.sync.interval.ms " +
+		1: "keys.index.bytes leader.imbalance.check.interval.seconds log.retention.check.interval.ms log.sync.interval.ms " +
 			"offsets.retention.check.interval.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms " +
 			"unclean.leader.election.interval.ms",
 		1 << 20: "log.cleaner.dedupe.buffer.size",
@@ -147,6 +147,10 @@ func withOddBrokerValues(all map[string]values) map[string]values {
 	all["group.share.max.size"] = is("1", "1000").not("0", "1001")
 	all["log.cleaner.io.max.bytes.per.second"] = is("1", "1e9", "1.7976931348623157E308").not("0", "Infinity", "x")
 	all["offset.metadata.max.bytes"] = is("0", "32767").not("-1", "32768", "x")
+	all["consumer.instance.timeout.ms"] = is("1000", "1800000").not("999", "1800001")
+	all["consumer.request.max.bytes"] = is("1", "134217728").not("0", "134217729")
+	all["consumer.request.timeout.ms"] = is("1", "30000").not("0", "30001")
+	all["fetch.min.bytes"] = is("-1", "10000000").not("-2", "10000001")
 	all["log.sync"] = is("ack", "interval", "never").not("always", "", "ACK")
 	all["schema.compatibility.level"] = is("NONE", "FULL_TRANSITIVE").not("full", "", "x")
 	return all

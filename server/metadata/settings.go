@@ -148,6 +148,8 @@ type BrokerSettings struct {
 	Group GroupSettings
 	// Txn is what the transaction coordinator works by.
 	Txn TxnSettings
+	// REST is about the HTTP APIs.
+	REST RESTSettings
 
 	Rack               string
 	SessionTimeout     time.Duration // broker.session.timeout.ms
@@ -192,6 +194,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		ProducerIDExpirationCheckInterval: r.millis("producer.id.expiration.check.interval.ms"),
 		Group:                             r.groupSettings(),
 		Txn:                               r.txnSettings(),
+		REST:                              r.restSettings(),
 		Rack:                              r.value("broker.rack").text,
 		SessionTimeout:                    r.millis("broker.session.timeout.ms"),
 		HeartbeatInterval:                 r.millis("broker.heartbeat.interval.ms"),
@@ -270,6 +273,27 @@ func (r settingsReader) groupSettings() GroupSettings {
 		OffsetsCommitTimeout:          r.millis("offsets.commit.timeout.ms"),
 		OffsetsRetention:              seconds(60 * r.value("offsets.retention.minutes").num),
 		OffsetsRetentionCheckInterval: r.millis("offsets.retention.check.interval.ms"),
+	}
+}
+
+// RESTSettings are the settings of the HTTP APIs.
+type RESTSettings struct {
+	// Of consumer instances.
+	InstanceTimeout time.Duration
+	RequestTimeout  time.Duration
+	RequestMaxBytes int64
+	FetchMinBytes   int64 // below 2: the first record
+	// KeyIndexBytes bounds the memory of the indexes by which keys are read.
+	KeyIndexBytes int64
+}
+
+func (r settingsReader) restSettings() RESTSettings {
+	return RESTSettings{
+		InstanceTimeout: r.millis("consumer.instance.timeout.ms"),
+		RequestTimeout:  r.millis("consumer.request.timeout.ms"),
+		RequestMaxBytes: r.value("consumer.request.max.bytes").num,
+		FetchMinBytes:   r.value("fetch.min.bytes").num,
+		KeyIndexBytes:   r.value("keys.index.bytes").num,
 	}
 }
 
