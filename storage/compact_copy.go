@@ -103,6 +103,9 @@ func (r *round) copy(p *replacement, sources segmentList) error {
 
 // marksOf gives the marks of a batch's records, where they have any.
 func (r *round) marksOf(b record.Batch) *marks {
+	if b.BaseOffset() >= r.end {
+		return nil
+	}
 	if r.inShares {
 		return r.cleanMarks(b)
 	}

@@ -10,21 +10,18 @@ type marks struct {
 // reset begins with record 0.
 func (m *marks) reset() { m.old, m.noted, m.number = m.old[:0], m.noted[:0], 0 }
 
-// add makes room for the marks of so many records and gives the number of the first.
+// add gives the number of the first of so many records that come next. It makes room for their marks, if they have none:
+// where all records were added before, it may be called while others look at the marks.
 func (m *marks) add(count int) (first int) {
 	first = m.number
 	m.number += count
-	m.old = grown(m.old, (m.number+63)/64)
-	m.noted = grown(m.noted, (m.number+4095)/4096)
-	return first
-}
-
-// grown makes a slice have a length, with zeros where it grows.
-func grown(p []uint64, n int) []uint64 {
-	for len(p) < n {
-		p = append(p, 0)
+	for len(m.old) < (m.number+63)/64 {
+		m.old = append(m.old, 0)
 	}
-	return p
+	for len(m.noted) < (m.number+4095)/4096 {
+		m.noted = append(m.noted, 0)
+	}
+	return first
 }
 
 func (m *marks) setOld(number int)      { m.old[number>>6] |= 1 << (number & 63) }
