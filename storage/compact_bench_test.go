@@ -81,7 +81,7 @@ func (c keyedBench) round(b *testing.B) {
 	rounds := 0.0
 	for l.CleanedOffset() < dirty.To {
 		res, err := work.Run(context.Background(), l, &storage.CompactOptions{
-			Bound: everything, DeleteRetention: time.Hour, MapBytes: 32 << 20, BufferBytes: 512 << 10,
+			Bound: everything, DeleteRetention: time.Hour, MapBytes: 44 << 20, BufferBytes: 512 << 10,
 			Level: fastest,
 		})
 		require.NoError(b, err)

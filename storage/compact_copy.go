@@ -123,6 +123,9 @@ func (r *round) sift(w *worker, p *piece) {
 		if r.whole(t) {
 			continue
 		}
+		if p.out == nil {
+			p.out = make([]byte, 0, len(p.buf)+len(p.buf)/8)
+		}
 		t.out[0] = len(p.out)
 		p.out, t.outcome, t.err = r.filter(w, t, p.out, judge)
 		t.out[1] = len(p.out)

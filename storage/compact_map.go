@@ -54,7 +54,7 @@ func (m *keyMap) reset(keys int64, bytes int) {
 	} else {
 		m.slots = make([]keySlot, n)
 	}
-	m.homes, m.most = uint64(homes), max(int(homes)*9/10, 1)
+	m.homes, m.most = uint64(homes), max(int(homes)*93/100, 1)
 	m.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	m.begin(0, allKeys)
 }

@@ -149,9 +149,10 @@ func brokerCleanerKeys() []ConfigKey {
 		Acts: true,
 		Doc:  "How long compaction sleeps when there is nothing to compact.",
 	}, {
-		Name: "log.cleaner.dedupe.buffer.size", Type: longType, Default: "33554432", check: atLeast(1 << 20),
+		Name: "log.cleaner.dedupe.buffer.size", Type: longType, Default: "46137344", check: atLeast(1 << 20),
 		Update: ClusterWide, Acts: true,
-		Doc: "The memory for the keys of one round of compaction, 24 bytes each. What has more keys takes more rounds.",
+		Doc: "The memory for the keys of compaction, 20 bytes each. More keys are taken share by share, for which the log " +
+			"is read again.",
 	}, {
 		Name: "log.cleaner.enable", Type: boolType, Default: "true", Update: ClusterWide, Acts: true,
 		Doc: "Whether logs are compacted on this node.",

@@ -152,7 +152,7 @@ func TestSettings(t *testing.T) {
 	}, *plain.Topic("have").Settings)
 	require.Equal(t, metadata.BrokerSettings{
 		Cleaner: metadata.CleanerSettings{
-			Enable: true, Backoff: 15 * time.Second, MapBytes: 32 << 20, BufferBytes: 512 << 10,
+			Enable: true, Backoff: 15 * time.Second, MapBytes: 44 << 20, BufferBytes: 512 << 10,
 			BytesPerSecond: math.MaxFloat64,
 		},
 		AutoCreateTopics: true, DeleteTopics: true, NumPartitions: 1, DefaultReplicationFactor: 1, FetchMaxBytes: 57671680,
