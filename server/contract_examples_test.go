@@ -102,7 +102,10 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 	"createV2Instance body application/vnd.kafka.v2+json named":      withoutC1,
 	"subscribeV2Instance body application/vnd.kafka.v2+json pattern": bare,
 	"assignV2Instance body application/vnd.kafka.v2+json example":    bare,
-	"readV2Records Accept application/vnd.kafka.json.v2+json":        ofJSON,
+	"readV2Records Accept application/vnd.kafka.json.v2+json":        of("json"),
+	"readV2Records Accept application/vnd.kafka.avro.v2+json":        of("avro"),
+	"readV2Records Accept application/vnd.kafka.jsonschema.v2+json":  of("jsonschema"),
+	"readV2Records Accept application/vnd.kafka.protobuf.v2+json":    of("protobuf"),
 
 	"readGroupRecords Accept text/event-stream":          func(_ *testing.T, _ *rig, q *request) { q.query.Del("wait") },
 	"leaveGroup plain":                                   work,

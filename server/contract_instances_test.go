@@ -65,7 +65,10 @@ func withoutC1(t *testing.T, g *rig, _ *request) { g.dropInstance(t, "c1") }
 // bare makes the request one to an instance without a subscription.
 func bare(t *testing.T, g *rig, q *request) { q.path["instance"] = g.instance(t, `{}`, "") }
 
-// ofJSON makes the request one to an instance that reads JSON. It begins at the end: the keys of orders are not JSON.
-func ofJSON(t *testing.T, g *rig, q *request) {
-	q.path["instance"] = g.instance(t, `{"format":"json","consumer.request.timeout.ms":50}`, `{"topics":["orders"]}`)
+// of makes the request one to an instance of a format. It begins at the end: the records of orders do not fit.
+func of(format string) func(*testing.T, *rig, *request) {
+	return func(t *testing.T, g *rig, q *request) {
+		q.path["instance"] = g.instance(t, `{"format":"`+format+`","consumer.request.timeout.ms":50}`,
+			`{"topics":["orders"]}`)
+	}
 }

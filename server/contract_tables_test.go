@@ -186,7 +186,7 @@ var particulars = []particular{
 	{op: "produceV2PartitionRecords", what: "no base64", body: `{"records":[{"value":"%%%"}]}`},
 
 	{op: "createV2Instance", what: "a name that is taken", body: `{"name":"c1"}`, status: http.StatusConflict},
-	{op: "createV2Instance", what: "a format with schemas", body: `{"format":"avro"}`, status: 422},
+	{op: "createV2Instance", what: "no such format", body: `{"format":"string"}`, status: 422},
 	{op: "createV2Instance", what: "too many bytes", body: `{"fetch.min.bytes":10000001}`, status: 422},
 	{op: "createV2Instance", what: "no number", body: `{"requestWaitMs":"soon"}`, status: 422},
 	{op: "subscribeV2Instance", what: "a pattern beside topics", body: `{"topic_pattern":"a"}`, status: 409},

@@ -82,7 +82,7 @@ func (c *call) newInstance() (consumer.Config, error) {
 	}
 	for _, read := range []func() error{
 		func() (err error) { config.ID, err = q.name(); return err },
-		func() (err error) { s.Format, err = q.format(); return err },
+		func() (err error) { s.Format, err = q.format(c.opts.Serde != nil); return err },
 		func() (err error) { config.Reset, err = q.reset(); return err },
 		func() error { return readBool(&config.AutoCommit, q.AutoCommit) },
 		func() error { return q.minBytes(&s.MinBytes) },
@@ -113,19 +113,26 @@ func (q *createRequest) name() (string, error) {
 	return *name, nil
 }
 
-// format is the format of keys and values.
-func (q *createRequest) format() (string, error) {
+// format is the format of keys and values; schemas says that there is a registry.
+func (q *createRequest) format(schemas bool) (string, error) {
 	if q.Format == nil {
 		return "binary", nil
 	}
-	switch f := strings.ToLower(*q.Format); f {
-	case "binary", "json":
+	switch f := strings.ToLower(*q.Format); {
+	case f == "binary", f == "json", isSchemaFormat(f) && schemas:
 		return f, nil
-	case "avro", "jsonschema", "protobuf":
-		return "", unprocessable("Format %s needs a schema registry, and there is none; use binary or json.", f)
+	case isSchemaFormat(f):
+		return "", errNoRegistry(f)
 	default:
-		return "", unprocessable("Invalid format type. Use binary or json.")
+		return "", unprocessable("Invalid format type. Use binary, json, avro, jsonschema or protobuf.")
 	}
+}
+
+// isSchemaFormat says whether data of a format have schemas.
+func isSchemaFormat(f string) bool { return f == "avro" || f == "jsonschema" || f == "protobuf" }
+
+func errNoRegistry(format string) error {
+	return unprocessable("Format %s needs a schema registry, and there is none; use binary or json.", format)
 }
 
 func (q *createRequest) reset() (consumer.Reset, error) {

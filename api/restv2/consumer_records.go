@@ -13,6 +13,7 @@ import (
 	"millrace/api/rawjson"
 	"millrace/client"
 	"millrace/consumer"
+	"millrace/schemaregistry/serde"
 )
 
 // Bounds of reads.
@@ -32,6 +33,8 @@ type read struct {
 	inline    bool // what is not JSON comes as base64, with a note
 	max, min  int64
 	deadline  time.Time
+
+	decoder *decoder // of an instance whose format is one of schemas, nil of another
 
 	out  []byte
 	size int64                           // of keys and values in out
@@ -75,6 +78,12 @@ func (r *read) parse() (err error) {
 		return err
 	}
 	r.isJSON = r.mediaType == jsonType
+	if isSchemaFormat(r.settings.Format) {
+		if r.opts.Serde == nil {
+			return errNoRegistry(r.settings.Format)
+		}
+		r.decoder = &decoder{serde: r.opts.Serde, readers: map[string]*[2]*serde.Reader{}}
+	}
 	q, err := url.ParseQuery(r.r.URL.RawQuery)
 	if err != nil {
 		return badRequest("The query cannot be read: %v.", err)
@@ -109,15 +118,19 @@ type undecodable struct {
 	client.TopicPartition
 	offset int64
 	what   string
+	why    string
 }
 
 func (e *undecodable) Error() string {
-	return fmt.Sprintf("the %s of the record at offset %d of %v is not JSON", e.what, e.offset, e.TopicPartition)
+	return fmt.Sprintf("the %s of the record at offset %d of %v %s", e.what, e.offset, e.TopicPartition, e.why)
 }
 
 // collect polls until there is enough, or the time is over.
 func (r *read) collect() error {
 	for {
+		if r.decoder != nil {
+			r.decoder.begin()
+		}
 		p, err := r.member.Poll(r.r.Context(), consumer.PollRequest{
 			MaxBytes: int(max(min(r.max-r.size-1, pollBytes), 1)), Wait: max(time.Until(r.deadline), 0), JoinWait: joinWait,
 			More: len(r.from) > 0, Check: r.check,
@@ -127,6 +140,10 @@ func (r *read) collect() error {
 		case errors.As(err, &bad):
 			return api.RefuseCompat(codeUndecodable, "Error deserializing: %v. The instance stands before it: seek behind it, "+
 				"to offset %d, or read with undecodable=base64.", bad, bad.offset+1)
+		case errors.Is(err, errEnough) && len(r.from) == 0 && time.Now().Before(r.deadline):
+			continue // it is the turn of a partition that another one left no room for
+		case errors.Is(err, errEnough):
+			return nil
 		case err != nil:
 			return err
 		case len(p.Records) == 0:
@@ -147,6 +164,9 @@ func (r *read) check(rec *consumer.Record) error {
 	if len(r.from) > 0 && r.size+int64(len(rec.Key)+len(rec.Value)) >= r.max {
 		return errEnough
 	}
+	if r.decoder != nil {
+		return r.checkSchemas(rec)
+	}
 	if !r.isJSON || r.inline {
 		return nil
 	}
@@ -159,7 +179,7 @@ func (r *read) check(rec *consumer.Record) error {
 	default:
 		return nil
 	}
-	return &undecodable{client.TopicPartition{Topic: rec.Topic, Partition: rec.Partition}, rec.Offset, what}
+	return &undecodable{client.TopicPartition{Topic: rec.Topic, Partition: rec.Partition}, rec.Offset, what, "is not JSON"}
 }
 
 // isDocument says whether a key or value is JSON, or null.
@@ -184,11 +204,19 @@ func (r *read) append(rec *consumer.Record) {
 	b := rawjson.AppendString(append(r.out, `{"topic":`...), rec.Topic)
 	var bad string
 	b = append(b, `,"key":`...)
-	b, bad = r.appendData(b, rec.Key, bad, "key")
-	b, bad = r.appendData(append(b, `,"value":`...), rec.Value, bad, "value")
+	if r.decoder != nil {
+		b, bad = r.appendDecoded(b, rec)
+	} else {
+		b, bad = r.appendData(b, rec.Key, bad, "key")
+		b, bad = r.appendData(append(b, `,"value":`...), rec.Value, bad, "value")
+	}
 	b = strconv.AppendInt(append(b, `,"partition":`...), int64(rec.Partition), 10)
 	b = strconv.AppendInt(append(b, `,"offset":`...), rec.Offset, 10)
-	if bad != "" {
+	switch {
+	case bad == "":
+	case r.decoder != nil:
+		b = rawjson.AppendString(append(b, `,"decode_error":`...), "not decoded, and so in base64: "+bad)
+	default:
 		b = rawjson.AppendString(append(b, `,"decode_error":`...), "not JSON, and so in base64: "+bad)
 	}
 	r.out = append(b, '}')
@@ -206,9 +234,13 @@ func (r *read) appendData(b, data []byte, bad, name string) ([]byte, string) {
 	case r.isJSON:
 		bad = name
 	}
+	return appendBase64(b, data), bad
+}
+
+func appendBase64(b, data []byte) []byte {
 	b = append(b, '"')
 	b = base64.StdEncoding.AppendEncode(b, data)
-	return append(b, '"'), bad
+	return append(b, '"')
 }
 
 // send sends the answer, under a deadline that a reader of some pace meets.
