@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"unicode/utf8"
 
@@ -21,6 +22,7 @@ type checker struct {
 	scope   []*resource // the resources that references led through, the outermost first
 	failure *failure
 	stopped string // a limit was hit: nothing counts any more
+	seed    maphash.Seed
 }
 
 // step is one step into a value: the name of a member or the place of an element.
@@ -40,12 +42,12 @@ const maxCheckDepth = 2000
 
 // checkValue is nil if the value fits.
 func checkValue(root *node, v *value, steps int) error {
-	c := checker{steps: steps}
+	c := checker{steps: steps, seed: maphash.MakeSeed()}
 	if c.check(root, v, nil) && c.stopped == "" {
 		return nil
 	}
 	if c.stopped == "" {
-		c = checker{steps: steps, why: true}
+		c = checker{steps: steps, why: true, seed: c.seed}
 		c.check(root, v, nil)
 	}
 	if c.stopped != "" || c.failure == nil {
@@ -297,10 +299,14 @@ func (c *checker) number(w *numberWords, v *value) bool {
 		return c.no("exclusiveMinimum", "%s is not above %s", show(v), w.exclusiveMinimum.text)
 	case w.exclusiveMaximum != nil && d.compare(w.exclusiveMaximum.decimal) >= 0:
 		return c.no("exclusiveMaximum", "%s is not below %s", show(v), w.exclusiveMaximum.text)
-	case w.multipleOf != nil && (!c.spend(len(v.text)*len(w.multipleOf.digits)/1024) || !d.isMultipleOf(w.multipleOf.decimal)):
+	case w.multipleOf != nil && !c.isMultiple(d, w.multipleOf.decimal):
 		return c.no("multipleOf", "%s is no multiple of %s", show(v), w.multipleOf.text)
 	}
 	return true
+}
+
+func (c *checker) isMultiple(d, m decimal) bool {
+	return c.spend(len(d.digits)*len(m.digits)/1024) && d.isMultipleOf(m)
 }
 
 // below checks the keywords about what is in an array or object.
@@ -444,7 +450,8 @@ func (c *checker) unique(v *value) bool {
 	if !c.weigh(v) {
 		return false
 	}
-	if set := newValueSet(v.items()); len(set.values) < len(v.items()) {
+	set := valueSet{source: v.items(), seed: c.seed}
+	if set.fill(); len(set.values) < len(v.items()) {
 		return c.no("uniqueItems", "an element is there more than once")
 	}
 	return true

@@ -15,7 +15,6 @@ type comparer struct {
 	lenient  bool
 	forms    *forms
 	memo     map[pair]*result
-	active   map[pair]bool
 	known    map[pair]*result // incompatible ones of the pass before
 	assumed  bool             // an active pair was met again
 	followed map[*form]*form
@@ -31,8 +30,9 @@ type pair struct{ o, n *form }
 // result is what is found about a pair, with paths that begin at the pair. Results are shared: they form a graph in
 // which the same one may be reached many ways.
 type result struct {
-	items []item
-	bad   bool // incompatible
+	items  []item
+	bad    bool // incompatible
+	active bool // still being found out
 }
 
 // item is a difference, a warning, or the result of another pair.
@@ -49,7 +49,7 @@ const pairCost = 4
 
 func (c *comparer) run(o, n *node) *result {
 	for {
-		c.memo, c.active, c.assumed = map[pair]*result{}, map[pair]bool{}, false
+		c.memo, c.assumed = map[pair]*result{}, false
 		root := c.nodes(o, n)
 		bad := map[pair]*result{}
 		for p, r := range c.memo {
@@ -117,10 +117,17 @@ func (c *comparer) follow(f *form) *form {
 // compare finds what is known about a pair or compares it.
 func (c *comparer) compare(o, n *form) *result {
 	p := pair{c.follow(o), c.follow(n)}
-	if r := c.memo[p]; r != nil {
+	if p.o.shape.isLeaf() && p.n.shape.isLeaf() {
+		r := &result{}
+		if c.spend(pairCost) {
+			c.shapes(r, p.o, p.n)
+		}
 		return r
 	}
-	if c.active[p] {
+	if r := c.memo[p]; r != nil {
+		if !r.active {
+			return r
+		}
 		if r := c.known[p]; r != nil {
 			return r
 		}
@@ -134,13 +141,12 @@ func (c *comparer) compare(o, n *form) *result {
 		c.err = schema.Invalid("comparing the schemas goes more than %d levels deep", c.maxDepth)
 		return &result{}
 	}
-	c.active[p] = true
+	r := &result{active: true}
+	c.memo[p] = r
 	c.depth++
-	r := &result{}
 	c.shapes(r, p.o, p.n)
 	c.depth--
-	delete(c.active, p)
-	c.memo[p] = r
+	r.active = false
 	return r
 }
 
@@ -297,11 +303,17 @@ func (c *comparer) combined(r *result, o, n *form) {
 	case len(from) > len(to):
 		c.add(r, "", "SUM_TYPE_NARROWED", o.node.val, n.node.val)
 	}
-	m := matching{comparer: c, from: from, to: to, partner: make([]int, len(to)), prefix: o.by.String() + "/"}
+	m := matching{comparer: c, from: from, to: to, partner: make([]int, len(to))}
 	matched := m.largest()
+	partners := make([]*form, len(from))
 	for j, i := range m.partner {
 		if i > 0 {
-			c.nest(r, m.prefix+itoa(i-1), c.compare(from[i-1], to[j]))
+			partners[i-1] = to[j]
+		}
+	}
+	for i, t := range partners {
+		if t != nil {
+			c.nest(r, o.by.String()+"/"+itoa(i), c.compare(from[i], t))
 		}
 	}
 	if matched < min(len(from), len(to)) {
@@ -350,7 +362,6 @@ type matching struct {
 	*comparer
 	from, to []*form
 	partner  []int // of each branch of to: the place in from, plus one
-	prefix   string
 }
 
 func (m *matching) largest() int {

@@ -118,7 +118,9 @@ func (c *comparer) multiples(r *result, o, n *node, of [2]*limit) {
 }
 
 func (c *comparer) enums(r *result, o, n *node) {
-	c.spend((len(o.enum.values) + len(n.enum.values)) / 4)
+	if !c.spend((len(o.enum.source)+len(n.enum.source))/4) || o.enum.same(n.enum) {
+		return
+	}
 	wider, narrower := n.enum.hasAll(o.enum), o.enum.hasAll(n.enum)
 	kind := ""
 	switch {

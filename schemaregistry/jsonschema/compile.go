@@ -2,10 +2,12 @@ package jsonschema
 
 import (
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"millrace/api/rawjson"
 	"millrace/schemaregistry/schema"
@@ -13,13 +15,15 @@ import (
 
 // compiler turns values into nodes: the schema itself and all that it refers to, each once.
 type compiler struct {
-	lib     *library
-	limits  Limits
-	nodes   map[*value]*node
-	pending []pendingRef
-	at      string   // where the part that is being compiled begins
-	path    []string // from there on
-	err     error    // the first one; nothing is compiled after it
+	lib      *library
+	limits   Limits
+	nodes    map[*value]*node
+	pending  []pendingRef
+	seed     maphash.Seed
+	programs *atomic.Int64 // size of all programs of regular expressions
+	at       string        // where the part that is being compiled begins
+	path     []string      // from there on
+	err      error         // the first one; nothing is compiled after it
 }
 
 // pendingRef is a reference whose target is not compiled yet.
@@ -29,6 +33,10 @@ type pendingRef struct {
 	where  string
 	set    func(*node, target)
 	inside *node
+}
+
+func newCompiler(lib *library, l Limits, seed maphash.Seed) *compiler {
+	return &compiler{lib: lib, limits: l, nodes: map[*value]*node{}, seed: seed, programs: &atomic.Int64{}}
 }
 
 // fail keeps the first reason, with the place of the keyword.
@@ -144,7 +152,7 @@ func (c *compiler) keyword(n *node, name string, v *value) {
 		c.types(n, v)
 	case "enum":
 		if c.want(name, v, array) {
-			n.enum = newValueSet(v.items())
+			n.enum = &valueSet{source: v.items(), seed: c.seed}
 		}
 	case "const":
 		if d >= draft6 {
@@ -318,7 +326,7 @@ func (c *compiler) pattern(name string, source string) *pattern {
 		c.fail(name, "%q is not a regular expression: %v", source, err)
 		return nil
 	}
-	return &pattern{re: re}
+	return &pattern{re: re, size: c.programs}
 }
 
 // excerpt is the beginning of a value, for an error's text.

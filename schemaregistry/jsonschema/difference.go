@@ -52,10 +52,10 @@ var kinds = map[string]kindInfo{
 	"ENUM_ARRAY_NARROWED": {never, narrower},
 	"ENUM_ARRAY_CHANGED":  {never, "At @ the {new} schema lacks values that the {old} schema lists"},
 
-	"REQUIRED_ATTRIBUTE_REMOVED": {strict, "The property at @ need not be there for the {new} schema, other than for the {old} one"},
-	"REQUIRED_ATTRIBUTE_ADDED":   {never, "The property at @ must be there for the {new} schema, other than for the {old} one"},
+	"REQUIRED_ATTRIBUTE_REMOVED": {strict, "The {new} schema, unlike the {old} schema, does not want the property of @"},
+	"REQUIRED_ATTRIBUTE_ADDED":   {never, "The {new} schema, unlike the {old} schema, wants the property of @"},
 	"REQUIRED_ATTRIBUTE_WITH_DEFAULT_ADDED": {
-		strict, "The property at @ must be there for the {new} schema, which has a default for it, other than for the {old} one",
+		strict, "The {new} schema, unlike the {old} schema, wants the property of @, and has a default for it",
 	},
 
 	"DEPENDENCY_ARRAY_NARROWED": {strict, wider},
@@ -75,7 +75,7 @@ var kinds = map[string]kindInfo{
 	"UNEVALUATED_PROPERTIES_NARROWED": {lenient, narrower},
 
 	"PROPERTY_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL": {
-		strict, "The {new} schema declares the property at @ without a limit; the {old} schema is open, so it may hold anything",
+		strict, addedWithoutLimit,
 	},
 	"REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL": {lenient, addedToOpen},
 	"REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL":              {never, addedToOpen},
@@ -93,47 +93,48 @@ var kinds = map[string]kindInfo{
 	},
 	"PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL":                     {strict, removedFromOpen},
 	"PROPERTY_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL":  {strict, removedCovered},
-	"PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": {lenient, removedNotCovered},
+	"PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": {lenient, removedUncovered},
 	"PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL":        {strict, removedFalse},
 	"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL":                   {lenient, removedFromClosed},
 
 	"ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL": {
-		strict, "The {new} schema declares the item at @ without a limit; the {old} schema is open, so it may hold anything",
+		strict, addedWithoutLimit,
 	},
 	"ITEM_ADDED_TO_OPEN_CONTENT_MODEL":                         {never, addedToOpen},
-	"ITEM_ADDED_TO_CLOSED_CONTENT_MODEL":                       {strict, "The {new} schema may have an item at @, the {old} schema not"},
+	"ITEM_ADDED_TO_CLOSED_CONTENT_MODEL":                       {strict, addedToClosed},
 	"ITEM_ADDED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL":    {strict, addedCovered},
 	"ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL":   {never, addedNotCovered},
 	"ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL":                     {strict, removedFromOpen},
 	"ITEM_REMOVED_IS_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL":  {strict, removedCovered},
-	"ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": {never, removedNotCovered},
+	"ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": {never, removedUncovered},
 	"ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL":        {strict, removedFalse},
 	"ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL":                   {never, removedFromClosed},
 
-	"COMBINED_TYPE_EXTENDED": {strict, "At @ the {new} schema combines its parts by a wider keyword than the {old} schema"},
+	"COMBINED_TYPE_EXTENDED": {strict, "At @ the {new} schema combines its parts more widely than the {old} schema"},
 	"COMBINED_TYPE_CHANGED":  {never, "At @ the {new} schema combines its parts by another keyword than the {old} schema"},
 	"PRODUCT_TYPE_EXTENDED":  {never, more},
 	"PRODUCT_TYPE_NARROWED":  {strict, fewer},
 	"SUM_TYPE_EXTENDED":      {strict, more},
 	"SUM_TYPE_NARROWED":      {never, fewer},
 	"COMBINED_TYPE_SUBSCHEMAS_CHANGED": {
-		never, "At @ not every alternative or part of the {new} and the {old} schema has one on the other side that takes it",
+		never, "At @ the alternatives or parts of the {old} schema have too few in the {new} schema that take them",
 	},
 	"NOT_TYPE_NARROWED": {strict, "At @ the {new} schema excludes no more than the {old} schema"},
 	"NOT_TYPE_EXTENDED": {never, "At @ the {new} schema excludes more than the {old} schema"},
 
 	reservedRemoved:  {never, "The {new} schema's metadata no longer reserve @, which those of the {old} schema reserve"},
-	reservedConflict: {never, "The {new} schema has a property at @, which the metadata reserve; the {old} schema has none"},
+	reservedConflict: {never, "The {new} schema has a property at @, which metadata reserve; the {old} schema had none"},
 }
 
 const (
-	addedToOpen       = "The {new} schema limits what is at @; the {old} schema does not declare it but is open, so it may hold anything"
-	addedCovered      = "The {new} schema declares what is at @ so that it takes what the {old} schema has for undeclared ones"
-	addedNotCovered   = "The {new} schema declares what is at @ so that it does not take what the {old} schema has for undeclared ones"
+	addedWithoutLimit = "The {new} schema sets no limit to what is at @; the {old} schema is open and lets it be anything"
+	addedToOpen       = "The {new} schema limits what is at @; the {old} schema is open and lets it be anything"
+	addedToClosed     = "The {new} schema may have an item at @, the {old} schema not"
+	addedCovered      = "The {new} schema declares what is at @, and takes what the {old} schema has for the undeclared"
+	addedNotCovered   = "The {new} schema declares what is at @, but does not take what the {old} schema has for others"
 	removedFromOpen   = "The {new} schema does not declare what is at @ in the {old} schema, but is open"
-	removedCovered    = "The {new} schema does not declare what is at @ in the {old} schema, but what it has for undeclared ones takes it"
-	removedNotCovered = "The {new} schema does not declare what is at @ in the {old} schema, and what it has for undeclared ones " +
-		"does not take it"
+	removedCovered    = "The {new} schema takes what is at @ in the {old} schema by what it has for the undeclared"
+	removedUncovered  = "The {new} schema does not take what is at @ in the {old} schema by what it has for the undeclared"
 	removedFalse      = "The {new} schema does not declare what is at @ in the {old} schema and may not be there in either"
 	removedFromClosed = "The {new} schema is closed and does not declare what is at @ in the {old} schema"
 

@@ -26,6 +26,15 @@ const (
 	shapeReference
 )
 
+// isLeaf says that forms of this shape hold no schemas that are compared.
+func (s shape) isLeaf() bool {
+	switch s {
+	case shapeArray, shapeObject, shapeNot, shapeCombined, shapeReference:
+		return false
+	}
+	return true
+}
+
 // form is a schema in normal form: one part with the keywords of one family, or parts that are combined. A schema with
 // parts of several families is an allOf of them.
 type form struct {
@@ -166,7 +175,8 @@ func untypedShapes(n *node, typed []*form) []shape {
 	add(shapeObject, n.obj != nil && n.obj.counts(n))
 	add(shapeNumber, n.num != nil)
 	s := n.str
-	add(shapeString, s != nil && (n.res.draft < draft2019 || s.minLength != nil || s.maxLength != nil || s.pattern != nil))
+	add(shapeString, s != nil &&
+		(n.res.draft < draft2019 || s.minLength != nil || s.maxLength != nil || s.pattern != nil))
 	return shapes
 }
 
@@ -178,8 +188,18 @@ func (a *arrayWords) counts() bool {
 
 // counts says whether there is more than, from draft 2019-09 on, lists of no properties.
 func (o *objectWords) counts(n *node) bool {
-	return n.res.draft < draft2019 || len(o.props) > 0 || len(o.patterns) > 0 || o.required != nil || o.additional != nil ||
-		o.names != nil || o.minProperties != nil || o.maxProperties != nil || len(o.needs) > 0 || o.unevaluated != nil
+	return n.res.draft < draft2019 || len(o.props) > 0 || len(o.patterns) > 0 ||
+		slices.ContainsFunc(n.val.names(), isObjectLimit)
+}
+
+// isObjectLimit says whether a keyword is about objects and counts even when it holds nothing.
+func isObjectLimit(keyword string) bool {
+	switch keyword {
+	case "required", "additionalProperties", "unevaluatedProperties", "propertyNames", "minProperties", "maxProperties",
+		"dependencies", "dependentRequired", "dependentSchemas":
+		return true
+	}
+	return false
 }
 
 // size is the number of branches as they are written.

@@ -5,13 +5,14 @@
 // is ever fetched, from a network or from files, whatever a $ref or $schema says, and no text costs more than a small
 // multiple of its length. Values keep their numbers exactly, and regular expressions are those of ECMA-262.
 //
-// Two schemas are compared in a normal form by the rules that registries of this kind share; the verdict is theirs, also
-// where it is not what a proof would say. Such places are named in the warnings of a comparison.
+// Two schemas are compared in a normal form, by the rules that registries of this kind share. The verdict is theirs,
+// also where it is not what a proof would say; such places are named in the warnings of a comparison.
 //
 // The package does no I/O and keeps no state. Package schemaregistry calls it through schema.Format.
 package jsonschema
 
 import (
+	"hash/maphash"
 	"strings"
 
 	"millrace/schemaregistry/schema"
@@ -24,7 +25,7 @@ type Limits struct {
 	Nodes        int // schemas within a schema and its references. 100,000
 	CompareSteps int // of one comparison. 1,000,000
 	ValueDepth   int // nesting of a value. 200
-	CheckSteps   int // of checking one value, beside 16 for each of its bytes. 1,000,000
+	CheckSteps   int // of checking one value, beside 16 for each of its bytes. 250,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -33,7 +34,7 @@ func (l Limits) withDefaults() Limits {
 		value int
 	}{
 		{&l.Text, 1 << 20}, {&l.Depth, 500}, {&l.Nodes, 100_000}, {&l.CompareSteps, 1_000_000}, {&l.ValueDepth, 200},
-		{&l.CheckSteps, 1_000_000},
+		{&l.CheckSteps, 250_000},
 	} {
 		if *d.limit <= 0 {
 			*d.limit = d.value
@@ -43,10 +44,13 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Format implements schema.Format.
-type Format struct{ limits Limits }
+type Format struct {
+	limits Limits
+	seed   maphash.Seed // of the hashes of values
+}
 
 // New makes the format.
-func New(l Limits) *Format { return &Format{l.withDefaults()} }
+func New(l Limits) *Format { return &Format{l.withDefaults(), maphash.MakeSeed()} }
 
 // Parse implements schema.Format.
 func (f *Format) Parse(content string, deps []schema.Dependency, o schema.ParseOptions) (schema.Schema, error) {
@@ -67,8 +71,7 @@ func (f *Format) Parse(content string, deps []schema.Dependency, o schema.ParseO
 		}
 		lib.addDependency(deps[i].Name, v)
 	}
-	c := compiler{lib: lib, limits: f.limits, nodes: map[*value]*node{}}
-	n, err := c.run()
+	n, err := newCompiler(lib, f.limits, f.seed).run()
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,6 @@
 package jsonschema
 
-import (
-	"sync"
-)
+import "sync/atomic"
 
 // node is a schema, read: what its keywords say. Keywords that its draft does not have are not in it.
 type node struct {
@@ -134,15 +132,29 @@ func (o *objectWords) prop(name string) *node {
 // pattern is a regular expression of a schema. Its program is written when it is first needed.
 type pattern struct {
 	re   *regex
-	once sync.Once
-	prog *program
-	err  error
+	size *atomic.Int64 // of all programs of the schema together
+	prog atomic.Pointer[program]
 }
 
+// maxPrograms is how many instructions a schema keeps. Further programs are written anew each time.
+const maxPrograms = 400_000
+
+// match says whether the text holds a match anywhere. It takes steps also for writing the program.
 func (p *pattern) match(s string, steps *int) (bool, error) {
-	p.once.Do(func() { p.prog, p.err = p.re.compile() })
-	if p.err != nil {
-		return false, p.err
+	prog := p.prog.Load()
+	if prog == nil {
+		var err error
+		prog, err = p.re.compile()
+		if err != nil {
+			*steps -= maxProgram
+			return false, err
+		}
+		*steps -= 2 * len(prog.code)
+		if p.size.Add(int64(len(prog.code))) <= maxPrograms {
+			p.prog.Store(prog)
+		} else {
+			p.size.Add(-int64(len(prog.code)))
+		}
 	}
-	return p.prog.match(s, steps)
+	return prog.match(s, steps)
 }

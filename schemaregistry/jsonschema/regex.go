@@ -41,6 +41,7 @@ const (
 	opAssert // n is what to look for
 	opLook   // the program at x must or must not match here; y goes on
 	opBack   // what group n took comes again
+	opRun    // one character of a kind comes x to y times
 )
 
 type assertion int
@@ -56,8 +57,10 @@ const (
 
 type inst struct {
 	op     opcode
-	neg    bool // of opLook
-	behind bool // of opLook
+	neg    bool   // of opLook
+	behind bool   // of opLook
+	lazy   bool   // of opRun
+	one    opcode // of opRun: opChar, opSet or opAny
 	r      rune
 	set    *runeSet
 	n      int
@@ -171,6 +174,10 @@ func (c *regexCompiler) emitRepeat(x *rx) {
 	if body.op == rxEmpty {
 		return
 	}
+	if one, ok := single(body); ok && x.max > 1 {
+		c.add(inst{op: opRun, one: one, r: body.r, set: body.set, x: x.min, y: x.max, lazy: x.lazy})
+		return
+	}
 	for range x.min {
 		before := c.here()
 		if c.emit(body); c.full {
@@ -201,6 +208,19 @@ func (c *regexCompiler) emitRepeat(x *rx) {
 			c.prog.code[s].x, c.prog.code[s].y = c.here(), s+1
 		}
 	}
+}
+
+// single is the instruction of an expression that takes exactly one character.
+func single(x *rx) (opcode, bool) {
+	switch x.op {
+	case rxChar:
+		return opChar, true
+	case rxSet:
+		return opSet, true
+	case rxAny:
+		return opAny, true
+	}
+	return 0, false
 }
 
 func (c *regexCompiler) emitLoop(body *rx, lazy bool) {
@@ -303,10 +323,15 @@ func (m *machine) follow(pc, pos, end int) bool {
 				return false
 			}
 			r, n := utf8.DecodeRuneInString(m.s[pos:])
-			if !m.prog.takes(i, r) {
+			if !m.prog.takes(i, i.op, r) {
 				return false
 			}
 			pos += n
+		case opRun:
+			var ok bool
+			if pos, ok = m.repeat(i, pc, pos); !ok {
+				return false
+			}
 		case opSplit:
 			m.stack = append(m.stack, choice{i.y, pos, -1})
 			pc = i.x
@@ -396,8 +421,42 @@ func (m *machine) holds(a assertion, pos int) bool {
 	}
 }
 
-func (p *program) takes(i *inst, r rune) bool {
-	switch i.op {
+// repeat takes as many characters as it can, or as few, and leaves the other choices on the stack.
+func (m *machine) repeat(i *inst, pc, pos int) (int, bool) {
+	n, least := 0, pos // least is where the fewest end
+	for n < i.y && pos < len(m.s) {
+		r, size := utf8.DecodeRuneInString(m.s[pos:])
+		if !m.prog.takes(i, i.one, r) {
+			break
+		}
+		*m.steps--
+		pos += size
+		if n++; n == i.x {
+			least = pos
+		}
+	}
+	if n < i.x {
+		return 0, false
+	}
+	most := pos
+	if i.lazy { // the fewest come first, so they are pushed last
+		for at := most; at > least; {
+			m.stack = append(m.stack, choice{pc, at, -1})
+			_, size := utf8.DecodeLastRuneInString(m.s[:at])
+			at -= size
+		}
+		return least, true
+	}
+	for at := least; at < most; {
+		m.stack = append(m.stack, choice{pc, at, -1})
+		_, size := utf8.DecodeRuneInString(m.s[at:])
+		at += size
+	}
+	return most, true
+}
+
+func (p *program) takes(i *inst, op opcode, r rune) bool {
+	switch op {
 	case opAny:
 		return p.dotAll || !isLineEnd(r)
 	case opChar:

@@ -38,11 +38,16 @@ type rx struct {
 	name        string
 }
 
-// maxRegexDepth is how deep groups nest.
-const maxRegexDepth = 200
+const (
+	maxRegexText  = 1 << 16 // bytes
+	maxRegexDepth = 200     // how deep groups nest
+)
 
 // parseRegex reads a regular expression.
 func parseRegex(source string) (*regex, error) {
+	if len(source) > maxRegexText {
+		return nil, fmt.Errorf("it has more than %d bytes", maxRegexText)
+	}
 	p := regexParser{s: source, re: &regex{source: source}}
 	p.count()
 	root, err := p.alternatives(0)
@@ -105,7 +110,9 @@ func (p *regexParser) count() {
 			}
 		}
 	}
-	p.names = make([]string, p.total+1)
+	if p.total > 0 {
+		p.names = make([]string, p.total+1)
+	}
 	p.re.groups = p.total
 }
 
@@ -559,6 +566,7 @@ func (p *regexParser) property(neg bool) (*runeSet, error) {
 	if _, after, ok := strings.Cut(name, "="); ok {
 		name = after
 	}
+	name = strings.ToUpper(name[:min(1, len(name))]) + name[min(1, len(name)):]
 	if !set.addProperty(name) && !set.addProperty(strings.TrimPrefix(name, "Is")) &&
 		!set.addProperty(strings.TrimPrefix(name, "In")) {
 		return nil, p.errorf("%q, which is no property of characters that is known here,", name)
@@ -574,7 +582,7 @@ func (s *runeSet) addProperty(name string) bool {
 		}
 	}
 	switch name {
-	case "Any", "all":
+	case "Any", "All":
 		s.ranges = []rune{0, unicode.MaxRune}
 	case "ASCII":
 		s.ranges = []rune{0, 0x7f}

@@ -27,6 +27,7 @@ const noBase = "registry:///"
 type library struct {
 	byURI map[string]*resource
 	root  *resource
+	later []target // where identifiers may be that are none to the drafts
 }
 
 func newLibrary() *library { return &library{byURI: map[string]*resource{}} }
@@ -48,14 +49,19 @@ func (l *library) add(uri string, root *value, fallback draft) *resource {
 		d, _ := draftOf(s.text)
 		res.draft = d
 	}
-	if id := res.identifier(root); id != "" {
+	if id := root.str(res.draft.idKeyword()); id != "" { // here it counts beside a $ref, too
 		if u, err := base.Parse(id); err == nil {
 			res.base = u
 		}
 	}
 	res.parts[root] = res
 	l.register(res)
-	l.index(res, root, true)
+	l.index(res, root)
+	for len(l.later) > 0 {
+		t := l.later[0]
+		l.later = l.later[1:]
+		l.index(t.res, t.val)
+	}
 	return res
 }
 
@@ -91,27 +97,37 @@ func (r *resource) identifier(v *value) string {
 	return v.str(r.draft.idKeyword())
 }
 
-// index finds the identifiers and anchors below v. Places that hold plain values are left out.
-func (l *library) index(res *resource, v *value, isRoot bool) {
-	switch v.kind {
-	case array:
+// index finds the identifiers and anchors of a schema and of what is below it. Places that hold plain values are left
+// out; those that are no keywords come last, as references may lead into them but true identifiers go before.
+func (l *library) index(res *resource, v *value) {
+	if v.kind == array {
 		for i := range v.items() {
-			l.index(res, &v.sub.items[i], false)
+			l.index(res, &v.sub.items[i])
 		}
 		return
-	case object:
-	default:
+	}
+	if v.kind != object {
 		return
 	}
-	if !isRoot {
+	if v != res.doc.root {
 		res = l.part(res, v)
 	}
 	res.addAnchors(v)
 	for i, name := range v.names() {
+		sub := &v.sub.items[i]
 		switch name {
 		case "enum", "const", "default", "examples", "example":
+		case "properties", "patternProperties", "definitions", "$defs", "dependencies", "dependentSchemas":
+			for i := range sub.items() {
+				l.index(res, &sub.sub.items[i])
+			}
+		case "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "additionalProperties",
+			"unevaluatedProperties", "propertyNames", "allOf", "anyOf", "oneOf", "not", "if", "then", "else":
+			l.index(res, sub)
 		default:
-			l.index(res, &v.sub.items[i], false)
+			if sub.sub != nil {
+				l.later = append(l.later, target{val: sub, res: res})
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -220,7 +221,7 @@ func (w *tagWalk) object(f *form, tagged bool) {
 func loosely(v *value, res *resource) *node {
 	lib := newLibrary()
 	lib.root = res
-	c := compiler{lib: lib, limits: Limits{}.withDefaults(), nodes: map[*value]*node{}}
+	c := newCompiler(lib, Limits{}.withDefaults(), maphash.MakeSeed())
 	n := c.node(v, res)
 	for _, p := range c.pending {
 		p.inside.ref = p.inside // all that counts is that there is one

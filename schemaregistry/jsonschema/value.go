@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"millrace/api/rawjson"
@@ -379,28 +380,40 @@ func (v *value) hashFlat(seed maphash.Seed) uint64 {
 	return v.hash(seed)
 }
 
-// valueSet are different values.
+// valueSet are different values. It is made of its source when it is first needed.
 type valueSet struct {
-	values []*value // in the order of the text
+	source []value
 	seed   maphash.Seed
-	index  map[uint64][]int
+
+	once   sync.Once
+	values []*value // in the order of the text
+	hashes []uint64 // of the values
+	first  map[uint64]int32
+	next   []int32 // of the values: the next one with the same hash, -1 if there is none
 }
 
-func newValueSet(values []value) *valueSet {
-	s := &valueSet{seed: maphash.MakeSeed(), index: make(map[uint64][]int, len(values))}
-	for i := range values {
-		if h := values[i].hash(s.seed); !s.hasHashed(&values[i], h) {
-			s.index[h] = append(s.index[h], len(s.values))
-			s.values = append(s.values, &values[i])
+func (s *valueSet) fill() {
+	s.once.Do(func() {
+		s.first = make(map[uint64]int32, len(s.source))
+		for i := range s.source {
+			v := &s.source[i]
+			h := v.hash(s.seed)
+			if s.find(v, h) {
+				continue
+			}
+			next, ok := s.first[h]
+			if !ok {
+				next = -1
+			}
+			s.first[h] = int32(len(s.values))
+			s.values, s.hashes, s.next = append(s.values, v), append(s.hashes, h), append(s.next, next)
 		}
-	}
-	return s
+	})
 }
 
-func (s *valueSet) has(v *value) bool { return s.hasHashed(v, v.hash(s.seed)) }
-
-func (s *valueSet) hasHashed(v *value, hash uint64) bool {
-	for _, i := range s.index[hash] {
+func (s *valueSet) find(v *value, hash uint64) bool {
+	i, ok := s.first[hash]
+	for ; ok && i >= 0; i = s.next[i] {
 		if s.values[i].equal(v) {
 			return true
 		}
@@ -408,9 +421,33 @@ func (s *valueSet) hasHashed(v *value, hash uint64) bool {
 	return false
 }
 
+func (s *valueSet) has(v *value) bool {
+	s.fill()
+	return s.find(v, v.hash(s.seed))
+}
+
+// same says at once that two sets were written alike.
+func (s *valueSet) same(o *valueSet) bool {
+	if len(s.source) != len(o.source) {
+		return false
+	}
+	for i := range s.source {
+		if !s.source[i].equal(&o.source[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *valueSet) hasAll(o *valueSet) bool {
-	for _, v := range o.values {
-		if !s.has(v) {
+	s.fill()
+	o.fill()
+	for i, v := range o.values {
+		h := o.hashes[i]
+		if s.seed != o.seed {
+			h = v.hash(s.seed)
+		}
+		if !s.find(v, h) {
 			return false
 		}
 	}
