@@ -42,7 +42,7 @@ func (c *cli) remote() (*remote, error) {
 	return &remote{strings.TrimRight(base, "/"), &http.Client{Transport: tr}}, nil
 }
 
-// problem is the body of a native API error.
+// problem is the body of a native API error, or of one of the registry, which has a number and a message alone.
 type problem struct {
 	Type      string `json:"type"`
 	Title     string `json:"title"`
@@ -51,6 +51,7 @@ type problem struct {
 	Code      int    `json:"error_code"`
 	Retryable bool   `json:"retryable"`
 	Outcome   string `json:"outcome"`
+	Message   string `json:"message"`
 }
 
 func (p *problem) Error() string {
@@ -167,11 +168,18 @@ func rootCause(err error) error {
 	return err
 }
 
+// registryTimeout is the number of the registry's error for a write that may have taken effect.
+const registryTimeout = 50002
+
 // refused turns an error answer into an error with its exit code.
 func (r *remote) refused(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	p := &problem{Status: resp.StatusCode}
-	if json.Unmarshal(text, p) != nil || p.Title == "" && p.Detail == "" {
+	known := json.Unmarshal(text, p) == nil
+	if p.Detail == "" {
+		p.Detail = p.Message
+	}
+	if !known || p.Title == "" && p.Detail == "" {
 		p = &problem{
 			Status: resp.StatusCode,
 			Title:  resp.Status,
@@ -179,7 +187,8 @@ func (r *remote) refused(resp *http.Response) error {
 		}
 	}
 	switch {
-	case p.Outcome == "unknown", p.Outcome == "partial": // neither says that nothing was done
+	case p.Outcome == "unknown", p.Outcome == "partial",
+		p.Outcome == "" && p.Code == registryTimeout: // none says that nothing was done
 		return &failure{exitUnknown, p}
 	case resp.StatusCode == http.StatusNotFound:
 		return &failure{exitNotFound, p}
