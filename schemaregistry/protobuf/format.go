@@ -16,8 +16,8 @@ import (
 type Limits struct {
 	TextBytes   int // of one text: 1 MiB
 	Depth       int // of brackets in a text: 100
-	Tokens      int // words and marks in a text: 50,000
-	AllTokens   int // in a text and all its dependencies: 150,000
+	Tokens      int // words and marks in a text, of which some count for more: 40,000
+	AllTokens   int // in a text and all its dependencies: 120,000
 	Steps       int // of a comparison: 1,000,000
 	Differences int // that a comparison lists: 10,000
 	ValueDepth  int // of messages in a message: 100
@@ -28,8 +28,8 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		TextBytes:   cmp.Or(l.TextBytes, 1<<20),
 		Depth:       cmp.Or(l.Depth, 100),
-		Tokens:      cmp.Or(l.Tokens, 50_000),
-		AllTokens:   cmp.Or(l.AllTokens, 150_000),
+		Tokens:      cmp.Or(l.Tokens, 40_000),
+		AllTokens:   cmp.Or(l.AllTokens, 140_000),
 		Steps:       cmp.Or(l.Steps, 1_000_000),
 		Differences: cmp.Or(l.Differences, 10_000),
 		ValueDepth:  cmp.Or(l.ValueDepth, 100),
@@ -77,6 +77,9 @@ func (f *Format) Parse(text string, deps []schema.Dependency, o schema.ParseOpti
 		written.normalize()
 	}
 	out := written.String()
+	if out == "" {
+		return nil, schema.Invalid("the text declares nothing")
+	}
 	if len(out) > 4*f.limits.TextBytes {
 		return nil, schema.Invalid("the text has %d bytes when printed, more than the %d allowed", len(out), 4*f.limits.TextBytes)
 	}
@@ -97,10 +100,24 @@ func located(err error) error {
 		return schema.Invalid("%w", err)
 	}
 	p := at.GetPosition()
+	reason := elsewhere(at.Unwrap().Error(), p.Filename)
 	if p.Line == 0 {
-		return schema.Invalid("%w", at.Unwrap())
+		return schema.Invalid("%s", reason)
 	}
-	return schema.Invalid("line %d, column %d: %w", p.Line, p.Col, at.Unwrap())
+	return schema.Invalid("line %d, column %d: %s", p.Line, p.Col, reason)
+}
+
+// elsewhere spells other places in the same file, which a reason mentions, in our words.
+func elsewhere(reason, name string) string {
+	before, after, ok := strings.Cut(reason, name+":")
+	if !ok || name == "" {
+		return reason
+	}
+	var line, column int
+	if n, err := fmt.Sscanf(after, "%d:%d", &line, &column); n != 2 || err != nil {
+		return reason
+	}
+	return before + fmt.Sprintf("line %d, column %d", line, column) + strings.TrimPrefix(after, fmt.Sprintf("%d:%d", line, column))
 }
 
 // place names a byte of a text by line and column.

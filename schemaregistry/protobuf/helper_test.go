@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"millrace/schemaregistry/protobuf"
@@ -74,4 +76,8 @@ func orderMessage(m *descriptorpb.DescriptorProto) {
 	for _, n := range m.GetNestedType() {
 		orderMessage(n)
 	}
+}
+
+func protoOf(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
+	return protodesc.ToFileDescriptorProto(f)
 }

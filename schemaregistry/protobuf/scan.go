@@ -14,7 +14,8 @@ const (
 	importWeight   = 50
 	reservedWeight = 10
 	oneofWeight    = 10
-	extendedWeight = 10
+	extendedWeight = 15
+	bracketWeight  = 4 // of fields' options and of messages within options
 	longWord       = 16 // bytes that weigh as much as a word
 )
 
@@ -130,6 +131,7 @@ func (s *scale) mark(c byte) {
 		if s.depth > s.most {
 			s.most, s.deepest = s.depth, s.at-1
 		}
+		s.tokens += bracketWeight
 		if c == '(' {
 			s.tokens += extendedWeight
 		}
