@@ -232,3 +232,24 @@ func ask(t *testing.T, c *servertest.Cluster, node int, method, path, body strin
 	require.NoError(t, err)
 	return resp.StatusCode, string(out)
 }
+
+// A log that would forget what is written takes no schema.
+func TestLogMustBeCompacted(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	c := client.New(n.Requestor(), client.Options{MetadataTTL: time.Millisecond})
+	_, err := c.CreateTopic(t.Context(), client.NewTopic{Name: "_schemas", Partitions: 1, ReplicationFactor: 1})
+	require.NoError(t, err)
+	r := startRegistry(t, n.Requestor())
+	_, err = r.Register(t.Context(), "s", schemaregistry.RegisterRequest{Content: schema.Content{Text: enum(0)}})
+	require.ErrorContains(t, err, "cleanup.policy")
+	policy := "compact"
+	_, err = c.AlterConfigs(t.Context(), []client.ResourceChanges{{
+		Resource: client.Resource{Type: client.TopicResource, Name: "_schemas"},
+		Changes:  []client.ConfigChange{{Name: "cleanup.policy", Value: &policy}},
+	}}, client.Apply)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err = r.Register(t.Context(), "s", schemaregistry.RegisterRequest{Content: schema.Content{Text: enum(0)}})
+		return err == nil
+	}, 10*time.Second, 50*time.Millisecond)
+}

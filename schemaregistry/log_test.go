@@ -345,6 +345,7 @@ func TestTwoRegistriesAtOnce(t *testing.T) {
 	got := raceToRegister(t, registries, 6, 8)
 	checkRace(t, got)
 	r := registries[0]
+	require.NoError(t, r.Fresh(t.Context()))
 	r.read(func(s *state) { require.Equal(t, log.folded(t).dump(), s.dump()) })
 }
 

@@ -88,7 +88,7 @@ type parsedText struct {
 	is        identity // of the request's content, without metadata and rules
 	options   schema.ParseOptions
 	deps      [16]byte
-	tags      bool
+	before    identity // of the version whose tags are taken over
 	candidate *candidate
 	err       error
 }
@@ -243,10 +243,13 @@ func (g *registration) parse(w *view, c schema.Content, before *schema.Content) 
 	if err != nil {
 		return nil, err
 	}
-	p := parsedText{is: contentOf(c), options: o, deps: digest(deps), tags: g.q.PropagateTags && before != nil}
+	p := parsedText{is: contentOf(c), options: o, deps: digest(deps)}
+	if g.q.PropagateTags && before != nil {
+		p.before = contentOf(*before)
+	}
 	for i := range g.parsed {
 		old := &g.parsed[i]
-		if old.is == p.is && old.options == o && old.deps == p.deps && !old.tags && !p.tags {
+		if old.is == p.is && old.options == o && old.deps == p.deps && old.before == p.before {
 			return old.candidate, old.err
 		}
 	}

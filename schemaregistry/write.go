@@ -124,6 +124,9 @@ func (r *Registry) append(ctx context.Context, at position, records []outRecord)
 	if at.topic == (position{}).topic {
 		return false, r.createTopic(ctx)
 	}
+	if err := r.checkCompacted(ctx); err != nil {
+		return false, err
+	}
 	b, err := r.encodeBatch(records)
 	if err != nil {
 		return false, err
@@ -224,7 +227,8 @@ func (a *appending) retry(maybe bool) outcome {
 // isRefusal reports whether the batch is refused for what it is, or who sends it.
 func isRefusal(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) ||
-		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.PolicyViolation) ||
+		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp) ||
+		errors.Is(err, kerr.PolicyViolation) ||
 		errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed)
 }
 
@@ -300,6 +304,19 @@ func (r *Registry) seen(id writeID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.pending[id]
+}
+
+// checkCompacted refuses to write where the log would forget what is written.
+func (r *Registry) checkCompacted(ctx context.Context) error {
+	topic, err := r.client.Topic(ctx, r.cfg.Topic, client.Refuse)
+	if err != nil {
+		return nil //nolint:nilerr // the write itself tells
+	}
+	if compacted, known := r.client.Compacted(ctx, topic); known && !compacted {
+		return &Error{Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " would forget schemas: set its " +
+			"cleanup.policy to compact"}
+	}
+	return nil
 }
 
 // maxReplicas is how many replicas the topic gets, where there are so many brokers.
