@@ -42,8 +42,8 @@ func softly(t *testing.T, g *rig, q *request) {
 	require.Equal(t, http.StatusOK, g.send(t, first).status)
 }
 
-// alsoVersion says whether the last part of an operation's path is also a version, though one that cannot be: with other
-// methods it is refused as that.
+// alsoVersion says whether the last part of an operation's path is also a version, though one that cannot be: with
+// other methods it is refused as that.
 func alsoVersion(op *operation) bool { return strings.HasSuffix(op.path, "/{version}:undelete") }
 
 // ofOrders are the parameters of requests about the subject orders-value.
@@ -61,8 +61,8 @@ var registryParticulars = []particular{
 	{op: "getSchemaByMetadata", what: "no such property", params: by{"key": "owner", "value": "nobody"}, status: 404},
 	{op: "getSchemaByMetadata", what: "half a pair", params: by{"key": "owner"}, status: 400},
 	{op: "listSchemaVersions", what: "no such subject", params: by{"subject": "nobody"}, status: 404},
-	{op: "registerSchema", what: "an incompatible schema", params: ofOrders,
-		body: `{"schema":"{\"type\":\"record\",\"name\":\"Order\",\"fields\":[{\"name\":\"n\",\"type\":\"int\"}]}"}`, status: 409},
+	{op: "registerSchema", what: "an incompatible schema", params: ofOrders, status: 409,
+		body: `{"schema":"{\"type\":\"record\",\"name\":\"Order\",\"fields\":[{\"name\":\"n\",\"type\":\"int\"}]}"}`},
 	{op: "registerSchema", what: "a later version", body: `{"schema":"\"long\"","version":7}`, status: 422},
 	{op: "registerSchema", what: "an id", body: `{"schema":"\"long\"","id":7}`, status: 422},
 	{op: "registerSchema", what: "a reference to nothing", status: 422,

@@ -14,13 +14,12 @@ import (
 
 	"millrace/api"
 	"millrace/server/servertest"
-	"millrace/storage/storagetest"
 )
 
 // BenchmarkReadByID is what a consumer asks for when it meets an id: over a real connection, beside a bare server of
 // net/http that answers with the same bytes.
 func BenchmarkReadByID(b *testing.B) {
-	n := servertest.Start(b, servertest.Options{Disk: storagetest.New(), Uncoded: true})
+	n := servertest.Start(b, servertest.Options{Uncoded: true})
 	f := &fixture{b, n.URL(), n.Client}
 	fields := make([]string, 20)
 	for i := range fields {

@@ -9,14 +9,13 @@ import (
 	"github.com/twmb/franz-go/pkg/sr"
 
 	"millrace/server/servertest"
-	"millrace/storage/storagetest"
 )
 
 // The whole surface of franz-go's client, against one node, and against a cluster where each call goes through another
 // node than the one before: what is written through one is read through the next.
 func TestFranzClient(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
-		n := servertest.Start(t, servertest.Options{Disk: storagetest.New()})
+		n := servertest.Start(t, servertest.Options{})
 		drive(t, func() string { return n.URL() }, sr.HTTPClient(n.Client))
 	})
 	t.Run("cluster", func(t *testing.T) {

@@ -39,7 +39,8 @@ func TestMediaTypes(t *testing.T) {
 		}
 	}
 	const v1, v0, plain = api.RegistryType, "application/vnd.schemaregistry+json", "application/json"
-	for _, path := range []string{"/schemas/ids/1", "/schemas/ids/1?format=x", "/subjects", "/subjects/s/versions/1/schema"} {
+	for _, path := range []string{"/schemas/ids/1", "/schemas/ids/1?format=x", "/subjects",
+		"/subjects/s/versions/1/schema"} {
 		for accept, want := range map[string]string{
 			"": v1, "*/*": v1, "application/*": v1, v1: v1, v0: v0, plain: plain, v1 + ", " + v0 + ", " + plain: v1,
 			plain + ";q=0.9, " + v0 + ";q=0.5": plain, v1 + "; qs=0.9, " + plain + "; qs=0.5": v1, "text/html, */*;q=0.1": v1,
@@ -63,7 +64,8 @@ func TestRequestID(t *testing.T) {
 	f := start(t)
 	f.run(step{"POST /subjects/s/versions", body(`"string"`), `{"id":1}`})
 	for _, path := range []string{
-		"/schemas/ids/1", "/schemas/ids/9", "/schemas/ids/1?format=x", "/subjects", "/subjects/none/versions", "/schemas/none",
+		"/schemas/ids/1", "/schemas/ids/9", "/schemas/ids/1?format=x", "/subjects", "/subjects/none/versions",
+		"/schemas/none",
 		"/contexts/.c/subjects", "/contexts/a:b/subjects", "/v1/metadata/id", "/mode/",
 	} {
 		require.Equal(t, "mine", f.send("GET", path, "", "X-Request-ID", "mine").header.Get("X-Request-ID"), path)
@@ -80,7 +82,8 @@ func TestFaultsOfHTTP(t *testing.T) {
 		request string
 		code    int
 	}{
-		{"GET /subjects/s/none", 404}, {"GET /schemas/none", 404}, {"GET /compatibility", 404}, {"GET /v1/metadata/none", 404},
+		{"GET /subjects/s/none", 404}, {"GET /schemas/none", 404}, {"GET /compatibility", 404},
+		{"GET /v1/metadata/none", 404},
 		{"GET /contexts/.c/topics", 404}, {"GET /subjects/s/versions/1/schema/x", 404}, {"GET /config/a/b", 404},
 		{"PUT /subjects", 405}, {"PATCH /subjects/s", 405}, {"POST /schemas/ids/1", 405}, {"POST /config", 405},
 		{"DELETE /contexts", 405}, {"PUT /v1/metadata/id", 405}, {"GET /v1/schemas:batch", 405}, {"GET /contexts/.c", 405},
@@ -113,14 +116,16 @@ func TestFaultsOfHTTP(t *testing.T) {
 func TestUnknownMembers(t *testing.T) {
 	f := start(t)
 	f.run(
-		step{"POST /subjects/s/versions", `{"Schema":"\"int\"","x":{"y":[1,{"schema":2}]},"schema":"\"string\"","SCHEMATYPE":"JSON",` +
-			`"sch\u0065matype":7,"metadata":{"properties":{"Any":"1"},"x":1},"references":null,"version":null}`,
+		step{"POST /subjects/s/versions",
+			`{"Schema":"\"int\"","x":{"y":[1,{"schema":2}]},"schema":"\"string\"","SCHEMATYPE":"JSON",` +
+				`"sch\u0065matype":7,"metadata":{"properties":{"Any":"1"},"x":1},"references":null,"version":null}`,
 			`{"version":1,"schemaType":"AVRO","schema":"\"string\"","metadata":{"properties":{"Any":"1"}}}`},
 		step{"PUT /config/s", `{"Compatibility":"FULL","compatibility":"NONE","x":1}`, `{"compatibility":"NONE"}`},
 		step{"PUT /config/s", `{"\ud800":1}`, "400"},
 	)
 	many := strings.Repeat(`"x":1,`, 100_000)
-	require.Equal(t, 200, f.send("POST", "/subjects/s", `{`+many+`"schema":"\"string\"","metadata":{"properties":{"Any":"1"}}}`).status)
+	require.Equal(t, 200, f.send("POST", "/subjects/s",
+		`{`+many+`"schema":"\"string\"","metadata":{"properties":{"Any":"1"}}}`).status)
 }
 
 // What is empty is left out of answers.
@@ -136,7 +141,8 @@ func TestEmptyMembers(t *testing.T) {
 		step{"GET /subjects/s/versions/1", "", `{"subject":"s","version":1,"id":1,"schemaType":"AVRO","deleted":null}`},
 		step{"GET /config", "", `{"compatibilityLevel":"BACKWARD","alias":null,"normalize":null}`},
 		step{"POST /compatibility/subjects/s/versions", body(`"string"`), `{"is_compatible":true,"messages":null}`},
-		step{"POST /compatibility/subjects/s/versions?verbose=true", body(`"string"`), `{"is_compatible":true,"messages":[]}`},
+		step{"POST /compatibility/subjects/s/versions?verbose=true", body(`"string"`),
+			`{"is_compatible":true,"messages":[]}`},
 	)
 	require.Equal(t, `"string"`, f.send("GET", "/schemas/ids/1/schema", "").text)
 	require.Equal(t, `"string"`, f.send("GET", "/subjects/s/versions/latest/schema", "").text)

@@ -35,9 +35,11 @@ func TestLists(t *testing.T) {
 		step{"GET /subjects/a/versions?deletedAsNegative=true&deletedOnly=true", "", `[1,-2,3]`},
 		step{"GET /subjects/a/versions?deleted=true&offset=1&limit=1", "", `[2]`},
 
-		step{"GET /schemas", "", `[{"subject":"a","version":1,"id":1},{"subject":"a","version":3,"id":3},{"subject":"b","version":1}]`},
+		step{"GET /schemas", "",
+			`[{"subject":"a","version":1,"id":1},{"subject":"a","version":3,"id":3},{"subject":"b","version":1}]`},
 		step{"GET /schemas?latestOnly=true", "", `[{"subject":"a","version":3},{"subject":"b"}]`},
-		step{"GET /schemas?deleted=true&offset=1&limit=2", "", `[{"subject":"a","version":2,"deleted":true},{"subject":"a","version":3}]`},
+		step{"GET /schemas?deleted=true&offset=1&limit=2", "",
+			`[{"subject":"a","version":2,"deleted":true},{"subject":"a","version":3}]`},
 		step{"GET /schemas?subjectPrefix=b", "", `[{"subject":"b"}]`},
 		step{"GET /schemas?resourceType=topic&lifecycle=STRONG", "", `[{},{},{}]`}, // what there is none of is passed over
 
@@ -54,15 +56,18 @@ func TestMetadata(t *testing.T) {
 	f := start(t)
 	rule := `"ruleSet":{"domainRules":[{"name":"r","kind":"CONDITION","type":"CEL","mode":"WRITE","expr":"true"}]}`
 	f.run(
-		step{"POST /subjects/s/versions", body(record(fieldA), `"metadata":{"properties":{"a":"1","b":"2"}}`), `{"version":1}`},
-		step{"POST /subjects/s/versions", body(record(fieldA, fieldB), `"metadata":{"properties":{"a":"1"}}`, rule), `{"version":2}`},
+		step{"POST /subjects/s/versions", body(record(fieldA), `"metadata":{"properties":{"a":"1","b":"2"}}`),
+			`{"version":1}`},
+		step{"POST /subjects/s/versions", body(record(fieldA, fieldB), `"metadata":{"properties":{"a":"1"}}`, rule),
+			`{"version":2}`},
 		step{"GET /subjects/s/metadata?key=a&value=1", "", `{"subject":"s","version":2,"id":2}`},
 		step{"GET /subjects/s/metadata?key=a&value=1&key=b&value=2", "", `{"version":1}`},
 		step{"GET /subjects/s/metadata?key=b&value=1", "", "40403"},
 		step{"GET /subjects/s/metadata", "", `{"version":2}`},
 		step{"GET /schemas?ruleType=CEL", "", `[{"version":2,"ruleSet":{"domainRules":[{"name":"r","expr":"true"}]}}]`},
 		step{"POST /subjects/s/versions/2/tags", `{` + aTag + `}`, `{"version":3}`},
-		step{"GET /subjects/s/versions/3?findTags=PII", "", `{"schemaTags":[{"schemaEntity":{"entityPath":"R.a","entityType":"sr_field"},"tags":["PII"]}]}`},
+		step{"GET /subjects/s/versions/3?findTags=PII", "",
+			`{"schemaTags":[{"schemaEntity":{"entityPath":"R.a","entityType":"sr_field"},"tags":["PII"]}]}`},
 		step{"GET /schemas/ids/3?findTags=PII&findTags=X", "", `{"schemaTags":[{"tags":["PII"]}]}`},
 		step{"GET /schemas/ids/3?findTags=X", "", `{"schemaTags":null}`},
 		step{"POST /subjects/s/versions/3/tags", `{"rulesToRemove":["r"]}`, `{"version":4}`},
@@ -76,7 +81,8 @@ func TestMetadata(t *testing.T) {
 		step{"GET /schemas/guids/none/ids", "", `[]`},
 		step{"GET /v1/metadata/version", "", `{}`},
 		step{"GET /v1/metadata/deployment", "", `{"attributes":[]}`},
-		step{"GET /v1/metadata/id", "", `{"id":"","scope":{"path":[],"clusters":{"schema-registry-cluster":"schema-registry"}}}`},
+		step{"GET /v1/metadata/id", "",
+			`{"id":"","scope":{"path":[],"clusters":{"schema-registry-cluster":"schema-registry"}}}`},
 	)
 }
 
@@ -133,7 +139,8 @@ func TestManyIDs(t *testing.T) {
 	f := start(t)
 	for i := range 40 {
 		id := strconv.Itoa(i + 1)
-		f.run(step{"POST /subjects/s" + id + "/versions", body(record(`{"name":"f` + id + `","type":"int"}`)), `{"id":` + id + `}`})
+		f.run(step{"POST /subjects/s" + id + "/versions", body(record(`{"name":"f` + id + `","type":"int"}`)),
+			`{"id":` + id + `}`})
 	}
 	for range 2 {
 		for i := range 40 {

@@ -14,7 +14,6 @@ import (
 
 	"millrace/api"
 	"millrace/server/servertest"
-	"millrace/storage/storagetest"
 )
 
 // fixture is a registry over HTTP: that of a real node.
@@ -27,7 +26,7 @@ type fixture struct {
 // start starts a node by itself.
 func start(t testing.TB) *fixture {
 	t.Helper()
-	n := servertest.Start(t, servertest.Options{Disk: storagetest.New()})
+	n := servertest.Start(t, servertest.Options{})
 	return &fixture{t, n.URL(), n.Client}
 }
 

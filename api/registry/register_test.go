@@ -22,7 +22,8 @@ func TestRegister(t *testing.T) {
 			`{"id":2,"version":2}`},
 		step{register("s"), body(plain, `"metadata":{"properties":{"k":"v"}}`),
 			`{"id":3,"version":3,"metadata":{"properties":{"k":"v"}}}`},
-		step{register("s"), body(plain, `"ruleSet":{"domainRules":[{"name":"r","kind":"CONDITION","type":"CEL","mode":"WRITE"}]}`),
+		step{register("s"), body(plain,
+			`"ruleSet":{"domainRules":[{"name":"r","kind":"CONDITION","type":"CEL","mode":"WRITE"}]}`),
 			`{"id":4,"version":4,"ruleSet":{"domainRules":[{"name":"r","kind":"CONDITION","type":"CEL","mode":"WRITE"}]}}`},
 		step{register("other"), body(plain), `{"id":1,"version":1}`},
 		step{register("other"), body(record(fieldA, fieldB)), `{"id":5,"version":2}`},
@@ -71,14 +72,16 @@ func TestConflict(t *testing.T) {
 	a := f.send("POST", "/subjects/s/versions", body(record(needful)))
 	require.Equal(t, 409, a.status)
 	require.Equal(t, 40901, a.code())
-	require.Regexp(t, `(?s)details: \[\{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'.*\}.*\]$`, a.message())
+	require.Regexp(t, `(?s)details: \[\{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'.*\}.*\]$`,
+		a.message())
 }
 
 // Several schemas are registered together or not at all.
 func TestBatch(t *testing.T) {
 	f := start(t)
 	base := entry("base", `{"type":"record","name":"Base","fields":[]}`)
-	user := entry("user", record(`{"name":"x","type":"Base"}`), `"references":[{"name":"Base","subject":"base","version":1}]`)
+	user := entry("user", record(`{"name":"x","type":"Base"}`),
+		`"references":[{"name":"Base","subject":"base","version":1}]`)
 	f.run(
 		step{"POST /v1/schemas:batch", `{"schemas":[` + base + `,` + entry("bad", `{}`) + `]}`, "42201"},
 		step{"GET /subjects", "", `[]`},
@@ -91,7 +94,8 @@ func TestBatch(t *testing.T) {
 		step{"GET /subjects/base/versions", "", `[1]`},
 		step{"GET /subjects/base/versions/1/referencedby", "", `[2]`},
 	)
-	require.NotEmpty(t, f.send("POST", "/v1/schemas:batch", `{"schemas":[`+base+`]}`).header.Get("Millrace-Registry-Offset"))
+	require.NotEmpty(t, f.send("POST", "/v1/schemas:batch",
+		`{"schemas":[`+base+`]}`).header.Get("Millrace-Registry-Offset"))
 }
 
 // A soft delete can be taken back.

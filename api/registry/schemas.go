@@ -43,7 +43,8 @@ func (a *API) ListSchemas(w http.ResponseWriter, r *http.Request, p ListSchemasP
 	a.write(w, r, append(body, ']'))
 }
 
-// readByID is the way of GetSchemaByID that consumers take: without parameters it passes by the router, and answers with
+// readByID is the way of GetSchemaByID that consumers take: without parameters it passes by the router, and answers
+// with
 // bytes that are kept.
 func (a *API) readByID(w http.ResponseWriter, r *http.Request, param string) {
 	id, ok := plainID(param)
