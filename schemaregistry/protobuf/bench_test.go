@@ -62,7 +62,8 @@ func BenchmarkParse(b *testing.B) {
 	for _, o := range []struct {
 		name string
 		schema.ParseOptions
-	}{{"strict", schema.ParseOptions{Strict: true}}, {"normalize", schema.ParseOptions{Strict: true, Normalize: true}}} {
+	}{{"strict", schema.ParseOptions{Strict: true}}, {"normalize", schema.ParseOptions{Strict: true,
+		Normalize: true}}} {
 		b.Run(o.name, func(b *testing.B) {
 			b.SetBytes(int64(len(order)))
 			b.ReportAllocs()

@@ -106,12 +106,14 @@ func (c *codec) walker(n int) *walker {
 	l := c.messages.limits
 	return &walker{
 		messages: c.messages, depth: l.ValueDepth, nodes: 1 << 30,
-		maxOutput: min(l.OutputBytes, spareOutput+timesOutput*n), maxMemory: min(l.OutputBytes, spareMemory+timesMemory*n),
+		maxOutput: min(l.OutputBytes, spareOutput+timesOutput*n), maxMemory: min(l.OutputBytes,
+			spareMemory+timesMemory*n),
 	}
 }
 
 // Check walks the bytes without making anything of them.
-func (c *codec) Check(value []byte) error {
+func (c *codec) Check(value []byte) (err error) {
+	defer unfit(&err)
 	w := c.walker(len(value))
 	if err := w.message(value, c.layout, 1); err != nil {
 		return err
@@ -123,7 +125,7 @@ func (c *codec) Check(value []byte) error {
 	if err := w.affordable(); err != nil {
 		return err
 	}
-	_, err := c.read(value)
+	_, err = c.read(value)
 	return err
 }
 

@@ -22,7 +22,8 @@ func codecOf(t *testing.T, text string, deps ...schema.Dependency) schema.Codec 
 
 const all = `
 import "google/protobuf/any.proto"; import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto";
-import "google/protobuf/struct.proto"; import "google/protobuf/wrappers.proto"; import "google/protobuf/field_mask.proto";
+import "google/protobuf/struct.proto"; import "google/protobuf/wrappers.proto";
+import "google/protobuf/field_mask.proto";
 import "google/protobuf/empty.proto";
 message All {
   int32 small = 1; int64 large = 2; uint32 u = 3; uint64 ul = 4; sint32 s = 5; sint64 sl = 6;
@@ -78,7 +79,8 @@ func TestCodecTranslatesBothWays(t *testing.T) {
 }
 
 func TestCodecWritesDefaultsButNotWhatIsTold(t *testing.T) {
-	c := codecOf(t, `message M { int32 a = 1; string b = 2; repeated int32 c = 3; map<int32, int32> d = 4; E e = 5; bytes f = 6;
+	c := codecOf(t,
+		`message M { int32 a = 1; string b = 2; repeated int32 c = 3; map<int32, int32> d = 4; E e = 5; bytes f = 6;
 		optional int32 g = 7; M h = 8; oneof o { int32 i = 9; } int64 long_name = 10; } enum E { Z = 0; }`)
 	out, err := c.Decode(nil, nil)
 	require.NoError(t, err)
@@ -130,7 +132,8 @@ func TestEncodeRefuses(t *testing.T) {
 		require.Truef(t, strings.HasPrefix(err.Error(), want), "%s: %v", in, err)
 		require.NotContains(t, err.Error(), "proto:", in)
 	}
-	_, err := codecOf(t, "2 message M { required int32 a = 1; optional M m = 2; }").Encode(nil, []byte(`{"a":1,"m":{}}`))
+	_, err := codecOf(t, "2 message M { required int32 a = 1; optional M m = 2; }").Encode(nil,
+		[]byte(`{"a":1,"m":{}}`))
 	require.ErrorIs(t, err, schema.ErrMismatch)
 	require.ErrorContains(t, err, "a")
 }
@@ -171,12 +174,14 @@ func nested(number protowire.Number, n int) []byte {
 }
 
 func TestCheck(t *testing.T) {
-	const text = `2 message M { optional int32 a = 1; optional string s = 2; optional M m = 3; repeated int32 l = 4 [packed = true];
+	const text = `2 message M { optional int32 a = 1; optional string s = 2; optional M m = 3;
+		repeated int32 l = 4 [packed = true];
 		repeated fixed32 f = 5; optional group G = 6 { required int32 r = 1; } optional R q = 7; map<string, R> map = 8;
 		optional E e = 9; extensions 100 to 200; message R { required int32 x = 1; optional int32 y = 2; required R z = 3; } }
 		enum E { Z = 0; } extend M { optional string xs = 100; optional M.R xm = 101; }`
 	c := codecOf(t, text)
-	start, end := protowire.AppendTag(nil, 6, protowire.StartGroupType), protowire.AppendTag(nil, 6, protowire.EndGroupType)
+	start, end := protowire.AppendTag(nil, 6, protowire.StartGroupType), protowire.AppendTag(nil, 6,
+		protowire.EndGroupType)
 	for _, v := range []struct {
 		name string
 		raw  []byte
@@ -202,6 +207,7 @@ func TestCheck(t *testing.T) {
 		{"packed numbers that do not fit their size", field(5, make([]byte, 7)), "unexpected EOF"},
 		{"a number that is too long", append([]byte{0x08}, strings.Repeat("\xff", 11)...), "overflow"},
 		{"field 0", []byte{0x00, 0x00}, "M: "},
+		{"a field number that none may have", protowire.AppendVarint(nil, 1<<33), "no field has the number"},
 		{"an encoding that is not one", []byte{0x0f}, "M: "},
 		{"a string that is not UTF-8", field(2, []byte{0xff}), "M.s: the string is not UTF-8"},
 		{"a nested string that is not UTF-8", field(3, field(2, []byte{0xff})), "M.s: the string is not UTF-8"},
@@ -214,7 +220,11 @@ func TestCheck(t *testing.T) {
 		{"a group without what is required", join(start, end), "required"},
 		{"a message without what is required", field(7, varint(2, 1)), "required"},
 		{"an extension without what is required", field(101, nil), "required"},
-		{"a map's message without what is required", field(8, join(field(1, []byte("k")), field(2, varint(1, 1)))), "required"},
+		{"a map without the message that lacks what is required", field(8, nil), "required"},
+		{"what is required in another encoding", field(7, field(1, nil)), "required"},
+		{"a map whose key is encoded otherwise", field(8, varint(1, 1)), "encoded otherwise"},
+		{"a map's message without what is required", field(8, join(field(1, []byte("k")), field(2, varint(1,
+			1)))), "required"},
 	} {
 		err := c.Check(v.raw)
 		_, decodeErr := c.Decode(nil, v.raw)
@@ -254,7 +264,8 @@ func TestCheckOfManyRequiredFields(t *testing.T) {
 }
 
 func TestCheckLooksIntoAny(t *testing.T) {
-	c := codecOf(t, `import "google/protobuf/any.proto"; message M { google.protobuf.Any a = 1; string s = 2; M m = 3; }`)
+	c := codecOf(t,
+		`import "google/protobuf/any.proto"; message M { google.protobuf.Any a = 1; string s = 2; M m = 3; }`)
 	any := func(name string, value []byte) []byte {
 		return field(1, join(field(1, []byte("type.googleapis.com/"+name)), field(2, value)))
 	}
@@ -276,9 +287,14 @@ func TestCheckLooksIntoAny(t *testing.T) {
 // No value becomes more than a small multiple of itself.
 func TestDecodeIsBounded(t *testing.T) {
 	const mib = 1 << 20
-	long := repeat(300, func(i int) string { return "int32 a_field_with_a_long_name_" + itoa(i) + "=" + itoa(i+10) + ";" })
-	c := codecOf(t, "message M { repeated N n = 1; repeated int32 l = 2; repeated M m = 3; bytes b = 4; string s = 5;"+
-		" map<int32, N> map = 6; repeated E e = 7; } message N {"+long+"} enum E { "+strings.Repeat("Z", 900)+" = 0; }")
+	long := repeat(300, func(i int) string {
+		return "int32 a_field_with_a_long_name_" + itoa(i) + "=" +
+			itoa(i+10) + ";"
+	})
+	c := codecOf(t,
+		"message M { repeated N n = 1; repeated int32 l = 2; repeated M m = 3; bytes b = 4; string s = 5;"+
+			" map<int32, N> map = 6; repeated E e = 7; } message N {"+long+"} enum E { "+strings.Repeat("Z",
+			900)+" = 0; }")
 	for name, raw := range map[string][]byte{
 		"empty messages with many defaults": []byte(strings.Repeat("\x0a\x00", mib/2)),
 		"some messages with many defaults":  []byte(strings.Repeat("\x0a\x00", 20_000)),
@@ -310,7 +326,8 @@ func TestDecodeIsBounded(t *testing.T) {
 }
 
 func TestEncodeIsBounded(t *testing.T) {
-	c := codecOf(t, `import "google/protobuf/struct.proto"; message M { repeated M m = 1; google.protobuf.Value v = 2; }`)
+	c := codecOf(t,
+		`import "google/protobuf/struct.proto"; message M { repeated M m = 1; google.protobuf.Value v = 2; }`)
 	for name, in := range map[string]string{
 		"messages":          `{"m":[` + strings.Repeat(`{},`, 1<<18) + `{}]}`,
 		"nested messages":   strings.Repeat(`{"m":[`, 1000) + strings.Repeat(`]}`, 1000),
@@ -343,7 +360,8 @@ func TestForeignWellKnownTypes(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	s := parse(t, `package p; message A { map<int32, int32> m = 1; message B { message C { int32 c = 1; } } message D {} }
+	s := parse(t,
+		`package p; message A { map<int32, int32> m = 1; message B { message C { int32 c = 1; } } message D {} }
 		enum E { Z = 0; } message F {}`).(schema.Messages)
 	require.Equal(t, "p.A", s.Name())
 	for name, want := range map[string][]int{
@@ -383,7 +401,8 @@ func TestMessageIndexIsThatOfTheCanonicalText(t *testing.T) {
 
 // A file without types of its own stands for the one that it imports publicly.
 func TestPublicImportStandsForItsFile(t *testing.T) {
-	s := parse(t, `import public "i.proto";`, dependency("i.proto", "package p; message A {} message B { int32 b = 1; }")).(schema.Messages)
+	s := parse(t, `import public "i.proto";`, dependency("i.proto",
+		"package p; message A {} message B { int32 b = 1; }")).(schema.Messages)
 	require.Equal(t, "p.A", s.Name())
 	index, ok := s.MessageIndex("p.B")
 	require.True(t, ok)
@@ -405,7 +424,8 @@ func TestIndex(t *testing.T) {
 		index []int
 		raw   []byte
 	}{
-		{[]int{0}, []byte{0}}, {[]int{1}, []byte{2, 2}}, {[]int{0, 0}, []byte{4, 0, 0}}, {[]int{1, 0, 63}, []byte{6, 2, 0, 126}},
+		{[]int{0}, []byte{0}}, {[]int{1}, []byte{2, 2}}, {[]int{0, 0}, []byte{4, 0, 0}}, {[]int{1, 0, 63},
+			[]byte{6, 2, 0, 126}},
 		{[]int{64}, []byte{2, 0x80, 1}},
 	} {
 		require.Equal(t, c.raw, protobuf.AppendIndex(nil, c.index))
@@ -421,7 +441,8 @@ func TestIndex(t *testing.T) {
 	require.Equal(t, []byte{7}, rest)
 	for _, raw := range [][]byte{
 		nil, {1}, {2}, {2, 1}, {4, 0}, {0x80}, binary.AppendVarint(nil, 1<<40), binary.AppendVarint(nil, -1),
-		append(binary.AppendVarint(nil, 101), make([]byte, 200)...), append([]byte{2}, binary.AppendVarint(nil, 1<<40)...),
+		append(binary.AppendVarint(nil, 101), make([]byte, 200)...), append([]byte{2}, binary.AppendVarint(nil,
+			1<<40)...),
 		[]byte(strings.Repeat("\xff", 20)),
 	} {
 		_, _, err := protobuf.ReadIndex(raw)

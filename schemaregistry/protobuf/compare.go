@@ -180,7 +180,8 @@ func vanished(writer, reader *shapeMessage) map[string]bool {
 	is := oneofNames(reader)
 	out := map[string]bool{}
 	for _, o := range writer.oneofs {
-		out[o.name] = !is[o.name] && !slices.ContainsFunc(o.numbers, func(n int32) bool { return reader.fields[n] != nil })
+		out[o.name] = !is[o.name] && !slices.ContainsFunc(o.numbers,
+			func(n int32) bool { return reader.fields[n] != nil })
 	}
 	return out
 }
@@ -296,7 +297,8 @@ func (c *comparison) enum(writer, reader *shapeEnum) {
 			case !inB:
 				c.add(enumConstRemoved, a, "")
 				if reader.closed {
-					c.warn("enum value '%s' is unknown to the %s schema: a field set to it reads as not set", c.readerName)
+					c.warn("enum value '%s' is unknown to the %s schema: a field set to it reads as not set",
+						c.readerName)
 				}
 			case !inA:
 				c.add(enumConstAdded, "", b)

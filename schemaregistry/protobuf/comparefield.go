@@ -79,9 +79,11 @@ func (c *comparison) labels(was, is *shapeField, a, b usage) {
 	case is.repeated && !was.repeated:
 		c.warn("the field at path '%s' is repeated in the %s schema only: it reads one value as a list", c.readerName)
 	case was.repeated && !is.repeated:
-		c.warn("the field at path '%s' is repeated in the %s schema only: of several values one or none is read", c.writerName)
+		c.warn("the field at path '%s' is repeated in the %s schema only: of several values one or none is read",
+			c.writerName)
 	case is.label == "required":
-		c.warn("the field at path '%s' is required in the %s schema only: data without it cannot be read", c.readerName)
+		c.warn("the field at path '%s' is required in the %s schema only: data without it cannot be read",
+			c.readerName)
 	}
 }
 
@@ -135,7 +137,8 @@ func (c *comparison) scalars(was, is *shapeField, a, b usage) {
 	switch {
 	case a.scalar == b.scalar:
 	case a.scalar == descriptorpb.FieldDescriptorProto_TYPE_BYTES:
-		c.warn("the field at path '%s' is a string in the %s schema only: bytes that are not UTF-8 cannot be read", c.readerName)
+		c.warn("the field at path '%s' is a string in the %s schema only: bytes that are not UTF-8 cannot be read",
+			c.readerName)
 	case width(b.scalar) < width(a.scalar):
 		c.warn("the field at path '%s' is smaller in the %s schema: large numbers are cut", c.readerName)
 	case b.named != nil && b.named.enum.closed:

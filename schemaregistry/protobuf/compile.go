@@ -224,7 +224,8 @@ func (c *compilation) link(u *unit, node *ast.FileNode) error {
 	for _, path := range u.proto.Dependency {
 		d := c.find(path)
 		if d == nil {
-			return schema.Invalid("%simport %q is not known: no reference has that name", importPlace(node, path), path)
+			return schema.Invalid("%simport %q is not known: no reference has that name", importPlace(node,
+				path), path)
 		}
 		if d.linked == nil {
 			return schema.Invalid("%simport %q does not compile: %w", importPlace(node, path), path, d.fault)

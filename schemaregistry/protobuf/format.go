@@ -81,7 +81,8 @@ func (f *Format) Parse(text string, deps []schema.Dependency, o schema.ParseOpti
 		return nil, schema.Invalid("the text declares nothing")
 	}
 	if len(out) > 4*f.limits.TextBytes {
-		return nil, schema.Invalid("the text has %d bytes when printed, more than the %d allowed", len(out), 4*f.limits.TextBytes)
+		return nil, schema.Invalid("the text has %d bytes when printed, more than the %d allowed", len(out),
+			4*f.limits.TextBytes)
 	}
 	return newProtobuf(c, u, written, out), nil
 }
@@ -117,7 +118,8 @@ func elsewhere(reason, name string) string {
 	if n, err := fmt.Sscanf(after, "%d:%d", &line, &column); n != 2 || err != nil {
 		return reason
 	}
-	return before + fmt.Sprintf("line %d, column %d", line, column) + strings.TrimPrefix(after, fmt.Sprintf("%d:%d", line, column))
+	return before + fmt.Sprintf("line %d, column %d", line, column) + strings.TrimPrefix(after,
+		fmt.Sprintf("%d:%d", line, column))
 }
 
 // place names a byte of a text by line and column.

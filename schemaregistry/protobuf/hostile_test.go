@@ -77,9 +77,10 @@ func refused() map[string]string {
 		"a comment that does not end":     proto3 + "/*" + strings.Repeat("x", mib-100),
 		"a string that does not end":      proto3 + `option java_package = "` + strings.Repeat("x", mib-100),
 		"a string after a backslash":      proto3 + `option java_package = "\`,
-		"base64 of empty messages":        base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x22\x00", mib/4))),
-		"base64 of nested messages":       base64.StdEncoding.EncodeToString(nestedDescriptor(5000)),
-		"base64 of nothing":               strings.Repeat("A", mib-4),
+		"base64 of empty messages": base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x22\x00",
+			mib/4))),
+		"base64 of nested messages": base64.StdEncoding.EncodeToString(nestedDescriptor(5000)),
+		"base64 of nothing":         strings.Repeat("A", mib-4),
 	}
 }
 
@@ -95,48 +96,69 @@ func many(n int, fn func(int) string) string {
 var heavy = sync.OnceValue(func() map[string]string {
 	indexes := func(i int) string { return fmt.Sprintf("A%d a%d=%d;", i%2, i, fieldNumber(i)) }
 	return map[string]string{
-		"a long comment":               proto3 + "/*" + strings.Repeat("x", mib-100) + "*/ message A {}",
-		"comments":                     proto3 + strings.Repeat("/**/", mib/4-20),
-		"lines of comment":             proto3 + strings.Repeat("//\n", mib/3-20),
-		"blanks":                       proto3 + strings.Repeat(" ", mib-100),
-		"a long string":                proto3 + `option java_package = "` + strings.Repeat("x", mib-100) + `";`,
-		"escapes":                      proto3 + `option java_package = "` + strings.Repeat(`\001`, mib/4-20) + `";`,
-		"enum values":                  heaviest(proto3+"enum E {", numbered("A#=#;"), "}"),
-		"enum values of one number":    heaviest(proto3+"enum E { option allow_alias = true;", numbered("A#=0;"), "}"),
-		"fields":                       heaviest(proto3+"message M {", numbered("int32 a#=$;"), "}"),
-		"fields on lines":              heaviest(proto3+"message M {\n", numbered("int32 a#=$;\n"), "}"),
-		"maps":                         heaviest(proto3+"message M {", numbered("map<int32,string> a#=$;"), "}"),
-		"messages":                     heaviest(proto3, numbered("message A#{}"), ""),
-		"messages that hold another":   heaviest(proto3, numbered("message A#{A0 a=1;}"), ""),
-		"fields of messages":           heaviest(proto3+"message A0{} message A1 {", indexes, "}"),
-		"oneofs":                       heaviest(proto3+"message M {", numbered("oneof o# {int32 a#=$;}"), "}"),
-		"a oneof":                      heaviest(proto3+"message M { oneof o {", numbered("int32 a#=$;"), "}}"),
-		"optional fields":              heaviest(proto3+"message M {", numbered("optional int32 a#=$;"), "}"),
-		"reserved numbers":             heaviest(proto3+"message M {reserved 1", func(i int) string { return fmt.Sprintf(",%d", 2*i+10) }, ";}"),
-		"reserved names":               heaviest(proto3+"message M {reserved \"a\"", numbered(",\"b#\""), ";}"),
-		"reserved statements":          heaviest(proto3+"message M {", func(i int) string { return fmt.Sprintf("reserved %d;", 2*i+10) }, "}"),
-		"extension ranges":             heaviest("message M {extensions 1", func(i int) string { return fmt.Sprintf(",%d", 2*i+10) }, ";}"),
-		"extensions":                   heaviest("message M {extensions 1 to max;} extend M {", numbered("optional int32 a#=$;"), "}"),
-		"groups":                       heaviest("message M {", numbered("optional group A#=$ {}"), "}"),
-		"options that are custom":      heaviest(proto3+custom+"message A {", times("option (q) = 1;"), "}"),
-		"options that are messages":    heaviest(proto3+custom+"message A {", times("option (r) = {n:1};"), "}"),
-		"one option often":             heaviest(proto3+custom+"message A {", times("option (o).n = 1;"), "}"),
-		"options of fields":            heaviest(proto3+custom+"message A {", numbered("int32 a#=$ [(f)={n:1}];"), "}"),
-		"deep options of fields":       heaviest(proto3+custom+"message A {", numbered("int32 a#=$ [(f).o.o.o.o.o={n:1}];"), "}"),
-		"plain options of fields":      heaviest(proto3+"message A {", numbered("int32 a#=$ [deprecated=true];"), "}"),
-		"an option often":              heaviest(proto3+"message M {int32 a = 1 [deprecated=true", times(",deprecated=true"), "];}"),
-		"an option with a list":        heaviest(proto3+custom+"message A { option (o) = {l: [1", times(",1"), "]};}"),
-		"an option with a map":         heaviest(proto3+custom+"message A { option (o) = {", numbered("m:{key:#}"), "};}"),
-		"an option in many parts":      heaviest(proto3+custom+"message A { option (o)", times(".o"), " = {};}"),
-		"an option within options":     proto3 + custom + "message A { option (o) = " + strings.Repeat("{o:", 90) + "{}" + strings.Repeat("}", 90) + ";}",
-		"one import often":             heaviest(proto3, times(`import "google/protobuf/any.proto";`), ""),
-		"imports":                      heaviest(proto3, numbered(`import "a#";`), ""),
-		"services":                     heaviest(proto3+"message A{}", numbered("service S#{rpc B(A)returns(A);}"), ""),
-		"methods":                      heaviest(proto3+"message A{} service S {", numbered("rpc B#(A)returns(A);"), "}"),
-		"long names":                   heaviest(proto3+"message M {", func(i int) string { return fmt.Sprintf("int32 %s%d=%d;", strings.Repeat("a", 1000), i, fieldNumber(i)) }, "}"),
-		"long names of messages":       heaviest(proto3, func(i int) string { return fmt.Sprintf("message %s%d{}", strings.Repeat("a", 1000), i) }, ""),
-		"names in many parts":          heaviest(proto3+"message M {", times(strings.Repeat("a.", 100)+"b c=1;"), "}"),
-		"nested messages of long name": heaviest(proto3, times(strings.Repeat("message "+strings.Repeat("a", 200)+"{", 30)+strings.Repeat("}", 30)), ""),
+		"a long comment":   proto3 + "/*" + strings.Repeat("x", mib-100) + "*/ message A {}",
+		"comments":         proto3 + strings.Repeat("/**/", mib/4-20),
+		"lines of comment": proto3 + strings.Repeat("//\n", mib/3-20),
+		"blanks":           proto3 + strings.Repeat(" ", mib-100),
+		"a long string":    proto3 + `option java_package = "` + strings.Repeat("x", mib-100) + `";`,
+		"escapes":          proto3 + `option java_package = "` + strings.Repeat(`\001`, mib/4-20) + `";`,
+		"enum values":      heaviest(proto3+"enum E {", numbered("A#=#;"), "}"),
+		"enum values of one number": heaviest(proto3+"enum E { option allow_alias = true;",
+			numbered("A#=0;"), "}"),
+		"fields":                     heaviest(proto3+"message M {", numbered("int32 a#=$;"), "}"),
+		"fields on lines":            heaviest(proto3+"message M {\n", numbered("int32 a#=$;\n"), "}"),
+		"maps":                       heaviest(proto3+"message M {", numbered("map<int32,string> a#=$;"), "}"),
+		"messages":                   heaviest(proto3, numbered("message A#{}"), ""),
+		"messages that hold another": heaviest(proto3, numbered("message A#{A0 a=1;}"), ""),
+		"fields of messages":         heaviest(proto3+"message A0{} message A1 {", indexes, "}"),
+		"oneofs":                     heaviest(proto3+"message M {", numbered("oneof o# {int32 a#=$;}"), "}"),
+		"a oneof":                    heaviest(proto3+"message M { oneof o {", numbered("int32 a#=$;"), "}}"),
+		"optional fields":            heaviest(proto3+"message M {", numbered("optional int32 a#=$;"), "}"),
+		"reserved numbers": heaviest(proto3+"message M {reserved 1",
+			func(i int) string { return fmt.Sprintf(",%d", 2*i+10) }, ";}"),
+		"reserved names": heaviest(proto3+"message M {reserved \"a\"", numbered(",\"b#\""), ";}"),
+		"reserved statements": heaviest(proto3+"message M {",
+			func(i int) string { return fmt.Sprintf("reserved %d;", 2*i+10) }, "}"),
+		"extension ranges": heaviest("message M {extensions 1",
+			func(i int) string { return fmt.Sprintf(",%d", 2*i+10) }, ";}"),
+		"extensions": heaviest("message M {extensions 1 to max;} extend M {",
+			numbered("optional int32 a#=$;"), "}"),
+		"groups":                    heaviest("message M {", numbered("optional group A#=$ {}"), "}"),
+		"options that are custom":   heaviest(proto3+custom+"message A {", times("option (q) = 1;"), "}"),
+		"options that are messages": heaviest(proto3+custom+"message A {", times("option (r) = {n:1};"), "}"),
+		"one option often":          heaviest(proto3+custom+"message A {", times("option (o).n = 1;"), "}"),
+		"options of fields": heaviest(proto3+custom+"message A {",
+			numbered("int32 a#=$ [(f)={n:1}];"), "}"),
+		"deep options of fields": heaviest(proto3+custom+"message A {",
+			numbered("int32 a#=$ [(f).o.o.o.o.o={n:1}];"), "}"),
+		"plain options of fields": heaviest(proto3+"message A {",
+			numbered("int32 a#=$ [deprecated=true];"), "}"),
+		"an option often": heaviest(proto3+"message M {int32 a = 1 [deprecated=true",
+			times(",deprecated=true"), "];}"),
+		"an option with a list": heaviest(proto3+custom+"message A { option (o) = {l: [1", times(",1"),
+			"]};}"),
+		"an option with a map": heaviest(proto3+custom+"message A { option (o) = {",
+			numbered("m:{key:#}"), "};}"),
+		"an option in many parts": heaviest(proto3+custom+"message A { option (o)", times(".o"), " = {};}"),
+		"an option within options": proto3 + custom + "message A { option (o) = " + strings.Repeat("{o:",
+			90) + "{}" + strings.Repeat("}", 90) + ";}",
+		"one import often": heaviest(proto3, times(`import "google/protobuf/any.proto";`), ""),
+		"imports":          heaviest(proto3, numbered(`import "a#";`), ""),
+		"services": heaviest(proto3+"message A{}",
+			numbered("service S#{rpc B(A)returns(A);}"), ""),
+		"methods": heaviest(proto3+"message A{} service S {",
+			numbered("rpc B#(A)returns(A);"), "}"),
+		"long names": heaviest(proto3+"message M {",
+			func(i int) string {
+				return fmt.Sprintf("int32 %s%d=%d;", strings.Repeat("a", 1000), i,
+					fieldNumber(i))
+			}, "}"),
+		"long names of messages": heaviest(proto3,
+			func(i int) string { return fmt.Sprintf("message %s%d{}", strings.Repeat("a", 1000), i) }, ""),
+		"names in many parts": heaviest(proto3+"message M {", times(strings.Repeat("a.",
+			100)+"b c=1;"), "}"),
+		"nested messages of long name": heaviest(proto3, times(strings.Repeat("message "+strings.Repeat("a",
+			200)+"{", 30)+strings.Repeat("}", 30)), ""),
 	}
 })
 
@@ -235,7 +257,8 @@ func TestHostileImportsCostLittle(t *testing.T) {
 	}
 	main := proto3 + "import \"i.proto\"; message M { p.A0 a = 1; }"
 	read := func(typ string, version int) schema.Schema {
-		s, err := f.Parse(main, []schema.Dependency{{Name: "i.proto", Subject: "i", Version: version, Text: file(typ)}},
+		s, err := f.Parse(main, []schema.Dependency{{Name: "i.proto", Subject: "i", Version: version,
+			Text: file(typ)}},
 			schema.ParseOptions{Strict: true})
 		require.NoError(t, err)
 		return s
@@ -261,7 +284,8 @@ func TestHostileImportsCostLittle(t *testing.T) {
 }
 
 func TestHostileValuesCostLittle(t *testing.T) {
-	s, err := New(Limits{}).Parse(proto3+"import \"google/protobuf/any.proto\"; message M { M m = 1; repeated M l = 2; repeated int32 n = 3;"+
+	s, err := New(Limits{}).Parse(proto3+"import \"google/protobuf/any.proto\"; message M { M m = 1; repeated M l = 2;"+
+		" repeated int32 n = 3;"+
 		" google.protobuf.Any a = 4; map<int32, M> map = 5; string s = 6; }", nil, schema.ParseOptions{Strict: true})
 	require.NoError(t, err)
 	c, err := s.Codec()

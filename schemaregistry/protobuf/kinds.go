@@ -131,7 +131,8 @@ func hasField(messages []*message, path string) bool {
 				return true
 			}
 		}
-		if rest, ok := strings.CutPrefix(path, m.name+"."); ok && strings.Contains(rest, ".") && hasField(m.messages, rest) {
+		if rest, ok := strings.CutPrefix(path, m.name+"."); ok && strings.Contains(rest,
+			".") && hasField(m.messages, rest) {
 			return true
 		}
 	}

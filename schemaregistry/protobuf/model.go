@@ -177,7 +177,9 @@ func (m *message) normalize() {
 			ranges = append(ranges, extensionRange{spans: []span{s}, options: r.options})
 		}
 	}
-	slices.SortStableFunc(ranges, func(a, b extensionRange) int { return cmp.Compare(a.spans[0].first, b.spans[0].first) })
+	slices.SortStableFunc(ranges, func(a, b extensionRange) int {
+		return cmp.Compare(a.spans[0].first, b.spans[0].first)
+	})
 	m.ranges = ranges
 	m.extends = mergeExtends(m.extends)
 	for _, n := range m.messages {

@@ -15,7 +15,7 @@ const (
 	reservedWeight = 10
 	oneofWeight    = 10
 	extendedWeight = 15
-	bracketWeight  = 4 // of fields' options and of messages within options
+	bracketWeight  = 4  // of fields' options and of messages within options
 	longWord       = 16 // bytes that weigh as much as a word
 )
 
@@ -37,10 +37,12 @@ func (b *budget) spend(text string) error {
 	}
 	b.tokens += tokens
 	if tokens > b.limits.Tokens {
-		return schema.Invalid("the text is too large: it weighs %d words, more than the %d allowed", tokens, b.limits.Tokens)
+		return schema.Invalid("the text is too large: it weighs %d words, more than the %d allowed", tokens,
+			b.limits.Tokens)
 	}
 	if b.tokens > b.limits.AllTokens {
-		return schema.Invalid("the text and its imports are too large: they weigh more than %d words", b.limits.AllTokens)
+		return schema.Invalid("the text and its imports are too large: they weigh more than %d words",
+			b.limits.AllTokens)
 	}
 	return nil
 }

@@ -118,8 +118,8 @@ func (s *parsed) MessageIndex(name string) ([]int, bool) {
 	return index, true
 }
 
-// nameAt is the full name of the message at an index.
-func (s *parsed) nameAt(index []int) (string, bool) {
+// MessageName is the full name of the message at an index.
+func (s *parsed) MessageName(index []int) (string, bool) {
 	f := s.effective().written
 	name, list := f.pkg, f.messages
 	for _, i := range index {
@@ -136,7 +136,7 @@ func (s *parsed) Codec() (schema.Codec, error) { return s.Message([]int{0}) }
 
 // Message is the codec of the message at an index.
 func (s *parsed) Message(index []int) (schema.Codec, error) {
-	name, ok := s.nameAt(index)
+	name, ok := s.MessageName(index)
 	if !ok {
 		return nil, schema.Mismatch("the schema has no message at index %v", index)
 	}

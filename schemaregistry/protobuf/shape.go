@@ -93,7 +93,8 @@ func (b *shaper) declare(full string, t *shapeType) {
 	b.shape.types[full] = t
 }
 
-func (b *shaper) message(d *descriptorpb.DescriptorProto, scope string, features *descriptorpb.FeatureSet) *shapeMessage {
+func (b *shaper) message(d *descriptorpb.DescriptorProto, scope string,
+	features *descriptorpb.FeatureSet) *shapeMessage {
 	m := &shapeMessage{name: d.GetName(), full: join(scope, d.GetName()), fields: map[int32]*shapeField{}}
 	m.entry = d.GetOptions().GetMapEntry()
 	features = inherit(features, d.GetOptions().GetFeatures())
@@ -135,7 +136,8 @@ func isGroup(d, nested *descriptorpb.DescriptorProto) bool {
 	})
 }
 
-func (b *shaper) field(d *descriptorpb.FieldDescriptorProto, scope string, features *descriptorpb.FeatureSet) *shapeField {
+func (b *shaper) field(d *descriptorpb.FieldDescriptorProto, scope string,
+	features *descriptorpb.FeatureSet) *shapeField {
 	f := &shapeField{name: d.GetName(), number: d.GetNumber(), scope: scope, named: d.GetTypeName()}
 	if d.TypeName == nil {
 		f.scalar = d.GetType()
@@ -161,7 +163,8 @@ func (b *shaper) field(d *descriptorpb.FieldDescriptorProto, scope string, featu
 	return f
 }
 
-func (b *shaper) enum(d *descriptorpb.EnumDescriptorProto, scope string, features *descriptorpb.FeatureSet) *shapeEnum {
+func (b *shaper) enum(d *descriptorpb.EnumDescriptorProto, scope string,
+	features *descriptorpb.FeatureSet) *shapeEnum {
 	e := &shapeEnum{name: d.GetName()}
 	switch b.syntax {
 	case "proto3":

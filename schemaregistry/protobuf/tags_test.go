@@ -36,8 +36,10 @@ func TestEntities(t *testing.T) {
 func TestWithTags(t *testing.T) {
 	s := parse(t, taggedText)
 	out, err := s.WithTags([]schema.Tagged{
-		tagged(".M.N", "sr_record", "B"), tagged("M.b", "sr_field", "C"), tagged("p.M.N.d", "sr_field", "D", "D"), tagged(".M.o.c", "sr_field", "Z", "E"),
-	}, []schema.Tagged{tagged(".M", "sr_record", "A"), tagged(".M.a", "sr_field", "X"), tagged(".M.b", "sr_field", "none")})
+		tagged(".M.N", "sr_record", "B"), tagged("M.b", "sr_field", "C"), tagged("p.M.N.d", "sr_field", "D",
+			"D"), tagged(".M.o.c", "sr_field", "Z", "E"),
+	}, []schema.Tagged{tagged(".M", "sr_record", "A"), tagged(".M.a", "sr_field", "X"), tagged(".M.b",
+		"sr_field", "none")})
 	require.NoError(t, err)
 	again := asIs(t, out)
 	require.Equal(t, out, again.Text())
@@ -45,13 +47,15 @@ func TestWithTags(t *testing.T) {
 		tagged(".M.a", "sr_field", "Y"), tagged(".M.b", "sr_field", "C"), tagged(".M.c", "sr_field", "Z", "E"),
 		tagged(".M.N", "sr_record", "B"), tagged(".M.N.d", "sr_field", "D"),
 	}, again.Entities())
-	require.Contains(t, out, "  int32 a = 1 [(confluent.field_meta) = {\n    tags: [\n      \"Y\"\n    ],\n    doc: \"d\"\n  }];\n")
+	require.Contains(t, out,
+		"  int32 a = 1 [(confluent.field_meta) = {\n    tags: [\n      \"Y\"\n    ],\n    doc: \"d\"\n  }];\n")
 	require.Contains(t, out, "    deprecated = true,\n    (confluent.field_meta) = {\n")
 	require.NotContains(t, out, "message_meta).tags")
 	require.Empty(t, compare(t, s, again).Differences)
 
 	// What is taken away and given is there; what changes nothing leaves the text as it is.
-	out, err = s.WithTags([]schema.Tagged{tagged(".M", "sr_record", "A")}, []schema.Tagged{tagged(".M", "sr_record", "A")})
+	out, err = s.WithTags([]schema.Tagged{tagged(".M", "sr_record", "A")}, []schema.Tagged{tagged(".M",
+		"sr_record", "A")})
 	require.NoError(t, err)
 	require.Equal(t, s.Entities(), asIs(t, out).Entities())
 	out, err = s.WithTags(nil, nil)
@@ -59,7 +63,8 @@ func TestWithTags(t *testing.T) {
 	require.Equal(t, s.Text(), out)
 
 	// The import comes with the first tag.
-	out, err = parse(t, "message M { int32 a = 1; }").WithTags([]schema.Tagged{tagged(".M.a", "sr_field", "PII")}, nil)
+	out, err = parse(t, "message M { int32 a = 1; }").WithTags([]schema.Tagged{tagged(".M.a", "sr_field",
+		"PII")}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "syntax = \"proto3\";\n\nimport \"confluent/meta.proto\";\n\nmessage M {\n"+
 		"  int32 a = 1 [(confluent.field_meta) = {\n    tags: [\n      \"PII\"\n    ]\n  }];\n}\n", out)
@@ -68,8 +73,10 @@ func TestWithTags(t *testing.T) {
 func TestWithTagsRefuses(t *testing.T) {
 	s := parse(t, taggedText)
 	for _, e := range []schema.Tagged{
-		tagged("", "sr_record", "A"), tagged(".", "sr_record", "A"), tagged(".X", "sr_record", "A"), tagged(".M.X", "sr_record", "A"),
-		tagged(".M.a", "sr_record", "A"), tagged(".M", "sr_field", "A"), tagged("a", "sr_field", "A"), tagged(".M.x", "sr_field", "A"),
+		tagged("", "sr_record", "A"), tagged(".", "sr_record", "A"), tagged(".X", "sr_record", "A"),
+		tagged(".M.X", "sr_record", "A"),
+		tagged(".M.a", "sr_record", "A"), tagged(".M", "sr_field", "A"), tagged("a", "sr_field", "A"),
+		tagged(".M.x", "sr_field", "A"),
 		tagged(".M.o.a", "sr_field", "A"), tagged(".M.N.o.d", "sr_field", "A"), tagged(".M.a", "sr_else", "A"),
 	} {
 		_, err := s.WithTags([]schema.Tagged{e}, nil)

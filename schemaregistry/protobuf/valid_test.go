@@ -78,23 +78,41 @@ func TestBuiltinImports(t *testing.T) {
 	}
 }
 
+// invalidCase is a text, and what the error says of it.
+type invalidCase struct{ name, text, want string }
+
 func TestInvalidTexts(t *testing.T) {
-	for _, c := range []struct{ name, text, want string }{
+	for _, c := range append(invalidCases(), invalidDescriptors(t)...) {
+		_, err := format().Parse(c.text, nil, schema.ParseOptions{Strict: true})
+		require.ErrorIs(t, err, schema.ErrInvalid, c.name)
+		require.ErrorContains(t, err, c.want, c.name)
+		require.NotContains(t, err.Error(), "default:", c.name)
+	}
+}
+
+func invalidCases() []invalidCase {
+	return []invalidCase{
 		{"nothing", "", "empty"},
 		{"blanks", " \n\t", "empty"},
 		{"not the language", `{"type": "record"}`, "line 1, column 1: "},
 		{"a word", "message", "line 1, column 8: "},
 		{"a brace is missing", "syntax = \"proto3\";\nmessage M {", "line 2, column 12: "},
 		{"a semicolon is missing", "syntax = \"proto3\";\nmessage M { int32 a = 1 }", "line 2, column 25: "},
-		{"an unknown syntax", `syntax = "proto4"; message M {}`, `line 1, column 10: syntax value must be "proto2" or "proto3"`},
+		{"an unknown syntax", `syntax = "proto4"; message M {}`,
+			`line 1, column 10: syntax value must be "proto2" or "proto3"`},
 		{"an unknown edition", `edition = "2099"; message M {}`, "line 1, column 11: "},
-		{"an unknown type", "syntax = \"proto3\";\nmessage M {\n  Nothing a = 1;\n}", "line 3, column 3: field M.a: unknown type Nothing"},
+		{"an unknown type", "syntax = \"proto3\";\nmessage M {\n  Nothing a = 1;\n}",
+			"line 3, column 3: field M.a: unknown type Nothing"},
 		{"number 0", "syntax = \"proto3\"; message M { int32 a = 0; }", "line 1, column 42: "},
-		{"a number that is too large", "syntax = \"proto3\"; message M { int32 a = 536870912; }", "line 1, column 42: "},
-		{"a number that the language keeps", "syntax = \"proto3\"; message M { int32 a = 19000; }", "line 1, column 42: "},
-		{"a number twice", "syntax = \"proto3\"; message M { int32 a = 1; int32 b = 1; }", "line 1, column 55: message M: fields a and b both have the same tag 1"},
+		{"a number that is too large", "syntax = \"proto3\"; message M { int32 a = 536870912; }",
+			"line 1, column 42: "},
+		{"a number that the language keeps", "syntax = \"proto3\"; message M { int32 a = 19000; }",
+			"line 1, column 42: "},
+		{"a number twice", "syntax = \"proto3\"; message M { int32 a = 1; int32 b = 1; }",
+			"line 1, column 55: message M: fields a and b both have the same tag 1"},
 		{"a name twice", "syntax = \"proto3\"; message M { int32 a = 1; int32 a = 2; }", "line 1, column 51: "},
-		{"two names that are one in JSON", "syntax = \"proto3\"; message M { int32 a_b = 1; int32 aB = 2; }", "line 1, column "},
+		{"two names that are one in JSON", "syntax = \"proto3\"; message M { int32 a_b = 1; int32 aB = 2; }",
+			"line 1, column "},
 		{"a message twice", "syntax = \"proto3\"; message M {} message M {}", "line 1, column 41: "},
 		{"a reserved number", "syntax = \"proto3\"; message M { reserved 1; int32 a = 1; }", "line 1, column 54: "},
 		{"a reserved name", "syntax = \"proto3\"; message M { reserved \"a\"; int32 a = 1; }", "line 1, column 52: "},
@@ -105,35 +123,51 @@ func TestInvalidTexts(t *testing.T) {
 		{"an enum without zero in proto3", "syntax = \"proto3\"; enum E { A = 1; }", "line 1, column "},
 		{"an enum without values", "syntax = \"proto3\"; enum E {}", "line 1, column "},
 		{"an enum value twice", "syntax = \"proto3\"; enum E { A = 0; B = 0; }", "line 1, column "},
-		{"enum values share a scope", "syntax = \"proto3\"; enum E { A = 0; } enum F { A = 0; }", "line 1, column 47: "},
-		{"a map in a oneof", "syntax = \"proto3\"; message M { oneof o { map<int32, int32> a = 1; } }", "line 1, column "},
+		{"enum values share a scope", "syntax = \"proto3\"; enum E { A = 0; } enum F { A = 0; }",
+			"line 1, column 47: "},
+		{"a map in a oneof", "syntax = \"proto3\"; message M { oneof o { map<int32, int32> a = 1; } }",
+			"line 1, column "},
 		{"a repeated map", "syntax = \"proto3\"; message M { repeated map<int32, int32> a = 1; }", "line 1, column "},
 		{"a map by a float", "syntax = \"proto3\"; message M { map<float, int32> a = 1; }", "line 1, column "},
 		{"a oneof without fields", "syntax = \"proto3\"; message M { oneof o {} }", "line 1, column "},
 		{"an unknown option", "syntax = \"proto3\"; option nothing = 1; message M {}", "line 1, column 27: "},
 		{"an unknown extension", "syntax = \"proto3\"; option (nothing) = 1; message M {}", "line 1, column 27: "},
-		{"an option of another type", "syntax = \"proto3\"; option java_package = 1; message M {}", "line 1, column 42: "},
-		{"a dangling import", "syntax = \"proto3\";\nimport \"nothing.proto\";\nmessage M {}", `line 2, column 8: import "nothing.proto" is not known`},
-		{"an import of a file of this machine", "syntax = \"proto3\";\nimport \"/etc/hosts\";\nmessage M {}", "is not known"},
-		{"an import from the network", "syntax = \"proto3\";\nimport \"http://localhost/x.proto\";\nmessage M {}", "is not known"},
-		{"an import twice", "syntax = \"proto3\";\nimport \"google/protobuf/any.proto\";\nimport \"google/protobuf/any.proto\";", "line 3, column 1: "},
-		{"a type that is not imported", "syntax = \"proto3\"; message M { google.protobuf.Any a = 1; }", "line 1, column 32: "},
-		{"a request that is no message", "syntax = \"proto3\"; service S { rpc A (E) returns (E); } enum E { Z = 0; }", "line 1, column "},
-		{"an entry of a map that nothing uses", "syntax = \"proto3\"; message M { message E { option map_entry = true; int32 key = 1; int32 value = 2; } }", "line 1, column "},
-		{"33 levels of messages", "syntax = \"proto3\";" + strings.Repeat("message M {", 40) + strings.Repeat("}", 40), "line 1, column "},
+		{"an option of another type", "syntax = \"proto3\"; option java_package = 1; message M {}",
+			"line 1, column 42: "},
+		{"a dangling import", "syntax = \"proto3\";\nimport \"nothing.proto\";\nmessage M {}",
+			`line 2, column 8: import "nothing.proto" is not known`},
+		{"an import of a file of this machine", "syntax = \"proto3\";\nimport \"/etc/hosts\";\nmessage M {}",
+			"is not known"},
+		{"an import from the network",
+			"syntax = \"proto3\";\nimport \"http://localhost/x.proto\";\nmessage M {}", "is not known"},
+		{"an import twice",
+			"syntax = \"proto3\";\nimport \"google/protobuf/any.proto\";\n" +
+				"import \"google/protobuf/any.proto\";", "line 3, column 1: "},
+		{"a type that is not imported", "syntax = \"proto3\"; message M { google.protobuf.Any a = 1; }",
+			"line 1, column 32: "},
+		{"a request that is no message",
+			"syntax = \"proto3\"; service S { rpc A (E) returns (E); } enum E { Z = 0; }", "line 1, column "},
+		{"an entry of a map that nothing uses",
+			"syntax = \"proto3\"; message M { message E {" +
+				" option map_entry = true; int32 key = 1; int32 value = 2; } }", "line 1, column "},
+		{"33 levels of messages", "syntax = \"proto3\";" + strings.Repeat("message M {", 40) +
+			strings.Repeat("}", 40), "line 1, column "},
+	}
+}
+
+func invalidDescriptors(t *testing.T) []invalidCase {
+	t.Helper()
+	return []invalidCase{
 		{"base64 of something else", base64.StdEncoding.EncodeToString([]byte("hello, world")), "line 1, column "},
-		{"base64 of a descriptor that does not hold together", descriptorText(t, func(d *descriptorpb.FileDescriptorProto) {
-			d.MessageType[0].Field[0].TypeName = proto.String(".Nothing")
-			d.MessageType[0].Field[0].Type = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum()
-		}), "does not hold together"},
-		{"base64 of a descriptor with names that are none", descriptorText(t, func(d *descriptorpb.FileDescriptorProto) {
-			d.MessageType[0].Name = proto.String("M {} message N")
-		}), "does not hold together"},
-	} {
-		_, err := format().Parse(c.text, nil, schema.ParseOptions{Strict: true})
-		require.ErrorIs(t, err, schema.ErrInvalid, c.name)
-		require.ErrorContains(t, err, c.want, c.name)
-		require.NotContains(t, err.Error(), "default:", c.name)
+		{"base64 of a descriptor that does not hold together", descriptorText(t,
+			func(d *descriptorpb.FileDescriptorProto) {
+				d.MessageType[0].Field[0].TypeName = proto.String(".Nothing")
+				d.MessageType[0].Field[0].Type = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum()
+			}), "does not hold together"},
+		{"base64 of a descriptor with names that are none", descriptorText(t,
+			func(d *descriptorpb.FileDescriptorProto) {
+				d.MessageType[0].Name = proto.String("M {} message N")
+			}), "does not hold together"},
 	}
 }
 
@@ -166,13 +200,19 @@ func TestDependencies(t *testing.T) {
 		text string
 		want string
 	}{
-		{"a dependency's import is missing", []schema.Dependency{a}, text, `import "a.proto": line 2, column 8: import "b.proto" is not known`},
-		{"dependencies import each other", []schema.Dependency{dependency("b.proto", `import "a.proto"; package p; message B { A a = 1; }`), a},
+		{"a dependency's import is missing", []schema.Dependency{a}, text,
+			`import "a.proto": line 2, column 8: import "b.proto" is not known`},
+		{"dependencies import each other", []schema.Dependency{dependency("b.proto",
+			`import "a.proto"; package p; message B { A a = 1; }`), a},
 			text, `import "b.proto": line 2, column 8: import "a.proto" is not known`},
-		{"a dependency imports itself", []schema.Dependency{dependency("a.proto", `import "a.proto"; message A {}`)}, text, `import "a.proto" is not known`},
-		{"a dependency is broken", []schema.Dependency{dependency("a.proto", "message {")}, text, `import "a.proto": line 2, column 9: `},
-		{"two files have one name", []schema.Dependency{b, a}, source(`import "a.proto"; package p; message A {}`), "line 2, column "},
-		{"what a dependency imports is not lent on", []schema.Dependency{b, a}, source(`import "a.proto"; message M { p.B b = 1; }`), "line 2, column "},
+		{"a dependency imports itself", []schema.Dependency{dependency("a.proto",
+			`import "a.proto"; message A {}`)}, text, `import "a.proto" is not known`},
+		{"a dependency is broken", []schema.Dependency{dependency("a.proto", "message {")}, text,
+			`import "a.proto": line 2, column 9: `},
+		{"two files have one name", []schema.Dependency{b, a},
+			source(`import "a.proto"; package p; message A {}`), "line 2, column "},
+		{"what a dependency imports is not lent on", []schema.Dependency{b, a},
+			source(`import "a.proto"; message M { p.B b = 1; }`), "line 2, column "},
 	} {
 		_, err := format().Parse(c.text, c.deps, strict)
 		require.ErrorIs(t, err, schema.ErrInvalid, c.name)
@@ -183,7 +223,8 @@ func TestDependencies(t *testing.T) {
 	_, err = format().Parse(source(`import "pub.proto"; message M { p.B b = 1; }`),
 		[]schema.Dependency{b, dependency("pub.proto", `import public "b.proto";`)}, strict)
 	require.NoError(t, err)
-	_, err = format().Parse(source(`import "default"; message M { p.B b = 1; }`), []schema.Dependency{dependency("default", b.Text)}, strict)
+	_, err = format().Parse(source(`import "default"; message M { p.B b = 1; }`),
+		[]schema.Dependency{dependency("default", b.Text)}, strict)
 	require.NoError(t, err)
 	_, err = format().Parse(source(`import "google/protobuf/any.proto"; message M { google.protobuf.Any a = 1; }`),
 		[]schema.Dependency{dependency("google/protobuf/any.proto", "message Nonsense {")}, strict)

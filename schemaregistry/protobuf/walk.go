@@ -23,6 +23,7 @@ type layout struct {
 	required int
 	defaults int // bytes of JSON that a message without any field takes
 	any      bool
+	entry    bool // of a map
 }
 
 // slot is one field of a layout.
@@ -48,7 +49,7 @@ func makeLayout(d protoreflect.MessageDescriptor, known map[protoreflect.FullNam
 		return l
 	}
 	l := &layout{name: d.FullName(), slots: map[protowire.Number]*slot{}, defaults: 2}
-	l.any = d.FullName() == "google.protobuf.Any"
+	l.any, l.entry = d.FullName() == "google.protobuf.Any", d.IsMapEntry()
 	known[d.FullName()] = l
 	for i := range d.Fields().Len() {
 		f := d.Fields().Get(i)
@@ -59,6 +60,11 @@ func makeLayout(d protoreflect.MessageDescriptor, known map[protoreflect.FullNam
 				l.defaults += len(e.Name())
 			}
 		}
+	}
+	if v := l.slots[2]; l.entry && v != nil && v.message != nil {
+		// An entry without its value has an empty message, which may lack what it requires.
+		l.required++
+		v.required = l.required
 	}
 	for r := types; r != nil; r = r.base {
 		for n, x := range r.numbers[d.FullName()] {
@@ -125,10 +131,12 @@ func broken(l *layout, n int) error {
 
 func (w *walker) affordable() error {
 	if w.output > w.maxOutput {
-		return schema.Mismatch("as JSON the value could take %d bytes, more than the %d allowed", w.output, w.maxOutput)
+		return schema.Mismatch("as JSON the value could take %d bytes, more than the %d allowed", w.output,
+			w.maxOutput)
 	}
 	if w.memory > w.maxMemory {
-		return schema.Mismatch("the value would take %d bytes of memory, more than the %d allowed", w.memory, w.maxMemory)
+		return schema.Mismatch("the value would take %d bytes of memory, more than the %d allowed", w.memory,
+			w.maxMemory)
 	}
 	return nil
 }
@@ -157,6 +165,9 @@ func (w *walker) fields(b []byte, l *layout, depth int, group protowire.Number) 
 		if n < 0 {
 			return 0, broken(l, n)
 		}
+		if number > protowire.MaxValidNumber {
+			return 0, schema.Mismatch("%s: no field has the number %d", l.name, number)
+		}
 		if wire == protowire.EndGroupType {
 			if group == 0 || number != group {
 				return 0, schema.Mismatch("%s: a group ends that did not begin", l.name)
@@ -165,7 +176,7 @@ func (w *walker) fields(b []byte, l *layout, depth int, group protowire.Number) 
 		}
 		at += n
 		s := l.slots[number]
-		if s != nil && s.required > 0 {
+		if s != nil && s.required > 0 && s.wire == wire {
 			seen.set(s.required)
 		}
 		if l.any && wire == protowire.BytesType {
@@ -228,6 +239,10 @@ func (w *walker) value(b []byte, l *layout, s *slot, t tag, depth int) (int, err
 	if s == nil || s.wire != t.wire {
 		if s != nil && s.packable && t.wire == protowire.BytesType {
 			return w.packed(b, l, s)
+		}
+		if s != nil && l.entry {
+			// The library trips over a key that comes once more in another encoding.
+			return 0, schema.Mismatch("%s.%s: the map's entry is encoded otherwise", l.name, s.name)
 		}
 		return w.unknown(b, l, t, depth)
 	}

@@ -2,6 +2,8 @@ package protobuf_test
 
 import (
 	"cmp"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +23,15 @@ import (
 var format = sync.OnceValue(func() *protobuf.Format { return protobuf.New(protobuf.Limits{}) })
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// sections are the parts of a file of testdata, each after a line of ###.
+func sections(name string) []string {
+	raw, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		panic(err)
+	}
+	return strings.Split(strings.TrimPrefix(strings.TrimSuffix("\n"+string(raw), "\n"), "\n### "), "\n### ")
+}
 
 // repeat joins what fn makes of 0 to n-1.
 func repeat(n int, fn func(i int) string) string {
@@ -70,9 +81,18 @@ func orderMessage(m *descriptorpb.DescriptorProto) {
 			f.OneofIndex = proto.Int32(int32(slices.Index(names, m.GetOneofDecl()[f.GetOneofIndex()].GetName())))
 		}
 	}
-	slices.SortFunc(m.OneofDecl, func(a, b *descriptorpb.OneofDescriptorProto) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	slices.SortFunc(m.Field, func(a, b *descriptorpb.FieldDescriptorProto) int { return cmp.Compare(a.GetNumber(), b.GetNumber()) })
-	slices.SortFunc(m.NestedType, func(a, b *descriptorpb.DescriptorProto) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(m.OneofDecl, func(a,
+		b *descriptorpb.OneofDescriptorProto) int {
+		return cmp.Compare(a.GetName(), b.GetName())
+	})
+	slices.SortFunc(m.Field, func(a,
+		b *descriptorpb.FieldDescriptorProto) int {
+		return cmp.Compare(a.GetNumber(), b.GetNumber())
+	})
+	slices.SortFunc(m.NestedType, func(a,
+		b *descriptorpb.DescriptorProto) int {
+		return cmp.Compare(a.GetName(), b.GetName())
+	})
 	for _, n := range m.GetNestedType() {
 		orderMessage(n)
 	}
