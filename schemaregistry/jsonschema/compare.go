@@ -13,6 +13,7 @@ import (
 // incompatible known, until nothing changes.
 type comparer struct {
 	lenient  bool
+	alike    bool // both schemas are the same text
 	forms    *forms
 	memo     map[pair]*result
 	known    map[pair]*result // incompatible ones of the pass before
@@ -22,7 +23,10 @@ type comparer struct {
 	depth    int
 	maxDepth int
 	err      error
-	limit    int // steps at the outset
+	limit    int    // steps at the outset
+	leaf     result // of the leaves that are being compared
+	nothing  result // stands for every result without items, and
+	widened  result // for those that are loose
 }
 
 type pair struct{ o, n *form }
@@ -32,6 +36,7 @@ type pair struct{ o, n *form }
 type result struct {
 	items  []item
 	bad    bool // incompatible
+	loose  bool // the new one may take more, be it said in items or not
 	active bool // still being found out
 }
 
@@ -118,11 +123,19 @@ func (c *comparer) follow(f *form) *form {
 func (c *comparer) compare(o, n *form) *result {
 	p := pair{c.follow(o), c.follow(n)}
 	if p.o.shape.isLeaf() && p.n.shape.isLeaf() {
-		r := &result{}
+		r := &c.leaf
+		*r = result{}
 		if c.spend(pairCost) {
 			c.shapes(r, p.o, p.n)
 		}
-		return r
+		switch {
+		case len(r.items) == 0 && r.loose:
+			return &c.widened
+		case len(r.items) == 0:
+			return &c.nothing
+		}
+		kept := *r
+		return &kept
 	}
 	if r := c.memo[p]; r != nil {
 		if !r.active {
@@ -156,10 +169,16 @@ func (c *comparer) add(r *result, path, kind string, o, n *value) {
 	if !compatible(kind, c.lenient) {
 		r.bad = true
 	}
+	switch kind {
+	case "ID_CHANGED", "TITLE_CHANGED", "DESCRIPTION_CHANGED", "DEFAULT_CHANGED":
+	default:
+		r.loose = true
+	}
 }
 
 // nest notes the result of another pair.
 func (c *comparer) nest(r *result, path string, sub *result) {
+	r.loose = r.loose || sub.loose
 	if len(sub.items) > 0 {
 		r.items = append(r.items, item{path: path, sub: sub})
 		r.bad = r.bad || sub.bad
@@ -169,6 +188,7 @@ func (c *comparer) nest(r *result, path string, sub *result) {
 // warn notes what is not compared.
 func (c *comparer) warn(r *result, path, text string) {
 	r.items = append(r.items, item{path: path, warn: text})
+	r.loose = true
 }
 
 // shapes compares two forms, neither of them a reference.
@@ -182,6 +202,7 @@ func (c *comparer) shapes(r *result, o, n *form) {
 	if o.shape != n.shape {
 		switch {
 		case o.shape == shapeFalse || n.shape == shapeEmpty || n.shape == shapeTrue:
+			r.loose = r.loose || o.shape != shapeTrue && o.shape != shapeEmpty
 		case c.bytes(o) && c.bytes(n):
 			c.warn(r, "", "both sides are marked as bytes of Kafka Connect, so their types are not compared")
 		default:
@@ -303,7 +324,7 @@ func (c *comparer) combined(r *result, o, n *form) {
 	case len(from) > len(to):
 		c.add(r, "", "SUM_TYPE_NARROWED", o.node.val, n.node.val)
 	}
-	m := matching{comparer: c, from: from, to: to, partner: make([]int, len(to))}
+	m := matching{comparer: c, from: from, to: to, partner: make([]int, len(to)), tried: make([]int, len(to))}
 	matched := m.largest()
 	partners := make([]*form, len(from))
 	for j, i := range m.partner {
@@ -319,7 +340,7 @@ func (c *comparer) combined(r *result, o, n *form) {
 	if matched < min(len(from), len(to)) {
 		c.add(r, "", "COMBINED_TYPE_SUBSCHEMAS_CHANGED", o.node.val, n.node.val)
 	}
-	if len(r.items) > 0 {
+	if r.loose {
 		c.warnOneOf(r, n)
 	}
 	if n.by == anyOf && len(to) == 0 {
@@ -362,6 +383,8 @@ type matching struct {
 	*comparer
 	from, to []*form
 	partner  []int // of each branch of to: the place in from, plus one
+	tried    []int // of each branch of to: the round in which it was last tried
+	round    int
 }
 
 func (m *matching) largest() int {
@@ -379,7 +402,8 @@ func (m *matching) largest() int {
 				break
 			}
 		}
-		if m.augment(i, first, make([]bool, len(m.to))) {
+		m.round++
+		if m.augment(i, first) {
 			matched++
 		}
 		if m.err != nil {
@@ -390,17 +414,17 @@ func (m *matching) largest() int {
 }
 
 // augment finds a partner for one branch of from, moving others to new partners where it must.
-func (m *matching) augment(i, first int, tried []bool) bool {
+func (m *matching) augment(i, first int) bool {
 	for k := -1; k < len(m.to); k++ {
 		j := k
 		if k < 0 {
 			j = first
 		}
-		if j >= len(m.to) || tried[j] || !m.spend(1) || m.compare(m.from[i], m.to[j]).bad {
+		if j >= len(m.to) || m.tried[j] == m.round || !m.spend(1) || m.compare(m.from[i], m.to[j]).bad {
 			continue
 		}
-		tried[j] = true
-		if m.partner[j] == 0 || m.augment(m.partner[j]-1, len(m.to), tried) {
+		m.tried[j] = m.round
+		if m.partner[j] == 0 || m.augment(m.partner[j]-1, len(m.to)) {
 			m.partner[j] = i + 1
 			return true
 		}

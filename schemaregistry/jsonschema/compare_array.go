@@ -30,7 +30,7 @@ func (c *comparer) arrays(r *result, o, n *node) {
 	}
 	c.counts(r, keyword{"maxContains", "MAX_CONTAINS", o, n}, x.most(), y.most())
 	c.counts(r, keyword{"minContains", "MIN_CONTAINS", o, n}, x.least(o), y.least(n))
-	if y.contains != nil && !sameMember(o, n, "contains") {
+	if y.contains != nil && !c.unchanged(o, n, "contains") {
 		c.warn(r, "contains", "the keyword contains is not compared")
 	}
 	c.warnUnevaluated(r, n, "unevaluatedItems", y.unevaluated)

@@ -26,7 +26,7 @@ func (c *comparer) objects(r *result, o, n *node) {
 	c.counts(r, keyword{"maxProperties", "MAX_PROPERTIES", o, n}, x.maxProperties, y.maxProperties)
 	c.counts(r, keyword{"minProperties", "MIN_PROPERTIES", o, n}, x.minProperties, y.minProperties)
 	c.warnChanged(r, o, n, "propertyNames", "patternProperties")
-	if !sameMember(o, n, "patternProperties") && n.val.member("patternProperties") == nil {
+	if !c.unchanged(o, n, "patternProperties") && n.val.member("patternProperties") == nil {
 		c.warn(r, "patternProperties", "the keyword patternProperties is not compared")
 	}
 	if len(y.patterns) > 0 && !samePropertyNames(x, y) {
@@ -91,11 +91,11 @@ func (c *comparer) properties(r *result, o, n *node) {
 	x, y := o.objectWords(), n.objectWords()
 	required := nameSet(y.required)
 	for _, p := range x.props {
-		path := "properties/" + p.name
-		if to := y.prop(p.name); to != nil {
-			c.nest(r, path, c.nodes(p.schema, to))
-		} else {
-			c.removed(r, path, p, y)
+		to := y.prop(p.name)
+		if to == nil {
+			c.removed(r, "properties/"+p.name, p, y)
+		} else if sub := c.nodes(p.schema, to); len(sub.items) > 0 || sub.loose {
+			c.nest(r, "properties/"+p.name, sub)
 		}
 	}
 	for _, p := range y.props {

@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"cmp"
 	"strconv"
+	"strings"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -144,10 +145,32 @@ func (c *comparer) conditions(r *result, o, n *node) {
 // warnChanged warns of keywords that are not compared, where they are new or another.
 func (c *comparer) warnChanged(r *result, o, n *node, names ...string) {
 	for _, name := range names {
-		if n.val.member(name) != nil && !sameMember(o, n, name) {
+		if n.val.member(name) != nil && !c.unchanged(o, n, name) {
 			c.warn(r, name, "the keyword "+name+" is not compared")
 		}
 	}
+}
+
+// unchanged says whether a member is there in both schemas and means the same, or in neither.
+func (c *comparer) unchanged(o, n *node, name string) bool {
+	x, y := o.val.member(name), n.val.member(name)
+	if x == nil || y == nil {
+		return x == y
+	}
+	return x.equal(y) && (c.alike || !c.refers(x))
+}
+
+// refers says whether there are references in a value.
+func (c *comparer) refers(v *value) bool {
+	for i := range v.items() {
+		if v.kind == object && strings.HasSuffix(v.sub.names[i], "Ref") || v.kind == object && v.sub.names[i] == "$ref" {
+			return true
+		}
+		if !c.spend(1) || c.refers(&v.sub.items[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // demandsType warns where the new schema alone says which type it wants: the keywords are compared, not that.

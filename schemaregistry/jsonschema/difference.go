@@ -179,16 +179,16 @@ type report struct {
 
 func (c *comparer) report(root *result, o schema.CompareOptions) schema.Comparison {
 	p := report{o: o}
-	p.list(root, "", 0)
+	p.list(root, "")
 	if root.bad && !slices.ContainsFunc(p.differences, func(d schema.Difference) bool { return !d.Compatible }) {
 		p = report{o: o, warnings: p.warnings, badOnly: true}
-		p.list(root, "", 0)
+		p.list(root, "")
 	}
 	return schema.Comparison{Differences: p.differences, Warnings: p.warnings}
 }
 
 // list goes through the graph of results, each as often as there are ways to it, but not for ever.
-func (p *report) list(r *result, prefix string, depth int) {
+func (p *report) list(r *result, prefix string) {
 	const mostVisits = 20_000
 	for i := range r.items {
 		it := &r.items[i]
@@ -202,7 +202,7 @@ func (p *report) list(r *result, prefix string, depth int) {
 		}
 		switch {
 		case it.sub != nil && (it.sub.bad || !p.badOnly):
-			p.list(it.sub, path, depth+1)
+			p.list(it.sub, path)
 		case it.kind != "":
 			if d := p.difference(it, path); !p.badOnly || !d.Compatible {
 				p.differences = append(p.differences, d)

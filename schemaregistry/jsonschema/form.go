@@ -226,12 +226,3 @@ func (fs *forms) branches(f *form) []*form {
 	slices.SortStableFunc(f.flat, func(a, b *form) int { return rank(a) - rank(b) })
 	return f.flat
 }
-
-// sameMember says whether a member is there in both schemas, and equal, or in neither.
-func sameMember(a, b *node, name string) bool {
-	x, y := a.val.member(name), b.val.member(name)
-	if x == nil || y == nil {
-		return x == y
-	}
-	return x.equal(y)
-}

@@ -80,7 +80,7 @@ func (f *Format) Parse(content string, deps []schema.Dependency, o schema.ParseO
 			return nil, err
 		}
 	}
-	return &Schema{limits: f.limits, root: n, text: string(root.append(nil, o.Normalize))}, nil
+	return &Schema{limits: f.limits, root: n, text: string(root.append(nil, o.Normalize)), foreign: len(deps) > 0}, nil
 }
 
 // read reads one document.
@@ -119,8 +119,10 @@ func (f *Format) Compare(reader, writer schema.Schema, o schema.CompareOptions) 
 		return schema.Comparison{}, schema.Invalid("a schema of another format")
 	}
 	c := comparer{
-		lenient: o.Lenient, forms: newForms(), followed: map[*form]*form{},
+		lenient: o.Lenient, alike: w.text == r.text && !w.foreign && !r.foreign,
+		forms: newForms(), followed: map[*form]*form{},
 		steps: f.limits.CompareSteps, limit: f.limits.CompareSteps, maxDepth: 4 * f.limits.Depth,
+		widened: result{loose: true},
 	}
 	root := c.run(w.root, r.root)
 	if c.err != nil {
@@ -135,9 +137,10 @@ func (f *Format) Compare(reader, writer schema.Schema, o schema.CompareOptions) 
 
 // Schema implements schema.Schema.
 type Schema struct {
-	limits Limits
-	root   *node
-	text   string
+	limits  Limits
+	root    *node
+	text    string
+	foreign bool // it has references to other schemas
 }
 
 // Text implements schema.Schema.

@@ -134,6 +134,8 @@ func (c *compiler) finishArray(n *node) {
 			a.all = all
 		case all.always == alwaysFalse:
 			a.additional, a.rest = all, all
+		default: // no limit, but they are looked at
+			a.rest = all
 		}
 	}
 	if rest != nil {

@@ -141,6 +141,9 @@ const maxPrograms = 400_000
 
 // match says whether the text holds a match anywhere. It takes steps also for writing the program.
 func (p *pattern) match(s string, steps *int) (bool, error) {
+	if *steps < 0 {
+		return false, errRegexSteps
+	}
 	prog := p.prog.Load()
 	if prog == nil {
 		var err error
