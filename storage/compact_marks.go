@@ -10,8 +10,8 @@ type marks struct {
 // reset begins with record 0.
 func (m *marks) reset() { m.old, m.noted, m.number = m.old[:0], m.noted[:0], 0 }
 
-// add gives the number of the first of so many records that come next. It makes room for their marks, if they have none:
-// where all records were added before, it may be called while others look at the marks.
+// add gives the number of the first of so many records that come next. It makes room for their marks if they have none,
+// so where all records were added before, it may be called while others look at the marks.
 func (m *marks) add(count int) (first int) {
 	first = m.number
 	m.number += count
