@@ -22,6 +22,7 @@ func WriteProblem(w http.ResponseWriter, err error) {
 // media type.
 func WriteCompat(w http.ResponseWriter, err error, mediaType string) {
 	e := FromError(err)
+	Judge(w, e.Fault.Outcome, e.Fault.Retryable || e.Fault.Code == 50003)
 	writeError(w, e, mediaType, CompatStatus(e.Fault.Code), AppendCompat(nil, e))
 }
 

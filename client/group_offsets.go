@@ -20,8 +20,9 @@ type CommittedOffset struct {
 	LeaderEpoch int32 // of the record before; -1 if it is not known
 	Metadata    string
 	Err         error // nil, a *KafkaError (UNSTABLE_OFFSET_COMMIT), or ErrNoAnswer
-	// From is of commits only: commit if that is what is committed, -1: nothing, and else answer an *OffsetMovedError; nil:
-	// whatever is committed. Clusters of our own alone compare; a commit to another one is of unknown outcome.
+	// From is of commits only: commit if that is what is committed, -1: nothing, and else answer an
+	// *OffsetMovedError; nil: whatever is committed. Clusters of our own alone compare; a commit to another one is
+	// of unknown outcome.
 	From *int64
 }
 
@@ -49,9 +50,9 @@ type GroupOffsets struct {
 	Err     error             // nil, a *KafkaError, or ErrNoAnswer
 }
 
-// Committed reads what a group committed: for the partitions named, in their order, or for all that there are, by topic
-// and partition. A group that does not exist has committed nothing. With stable, a partition that an open transaction
-// may still change is UNSTABLE_OFFSET_COMMIT.
+// Committed reads what a group committed: for the partitions named, in their order, or for all that there are, by
+// topic and partition. A group that does not exist has committed nothing. With stable, a partition that an open
+// transaction may still change is UNSTABLE_OFFSET_COMMIT.
 func (c *Client) Committed(ctx context.Context, group string, stable bool, of ...TopicPartition) (
 	[]CommittedOffset, error,
 ) {

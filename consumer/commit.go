@@ -16,8 +16,8 @@ const (
 	commitPause = 50 * time.Millisecond
 	// maxAhead is how far the deliveries of a node may be ahead of those of the next, which begin at its time.
 	maxAhead = int64(24 * time.Hour / time.Microsecond)
-	// leap is how far a node leaps beyond a number of another one: who gave it may have gone on from there, and a request
-	// that came late may name an old one.
+	// leap is how far a node leaps beyond a number of another one: who gave it may have gone on from there, and a
+	// request that came late may name an old one.
 	leap = int64(time.Minute / time.Microsecond)
 )
 
@@ -26,13 +26,13 @@ type Offset struct {
 	client.TopicPartition
 	Offset   int64
 	Metadata string
-	// From is of commits and deliveries: what is committed before, -1: nothing. A commit that gives it is refused, by a
-	// *client.OffsetMovedError, where something else is; nil: that is not looked at, or not known.
+	// From is of commits and deliveries: what is committed before, -1: nothing. A commit that gives it is refused,
+	// by a *client.OffsetMovedError, where something else is; nil: that is not looked at, or not known.
 	From *int64
 }
 
-// Ack says which delivery a client had last, 0 if it had none: when that is not the last one, what that held is handed out
-// again, and not committed. Nil says nothing: whoever comes back had all.
+// Ack says which delivery a client had last, 0 if it had none: when that is not the last one, what that held is
+// handed out again, and not committed. Nil says nothing: whoever comes back had all.
 type Ack *int64
 
 // cameLocked takes note that the client is done with what was handed out to it.
@@ -143,9 +143,9 @@ func (m *Member) commitDue() bool {
 	return m.cfg.AutoCommit && (len(m.revoking) > 0 || time.Since(m.commits) >= m.cfg.CommitEvery)
 }
 
-// CommitDelivered commits the positions behind all that was handed out, but for a delivery that by ack has not come. It
-// gives what is committed of the partitions that the member has read, by this call or before, and an error for each that
-// is not.
+// CommitDelivered commits the positions behind all that was handed out, but for a delivery that by ack has not
+// come. It gives what is committed of the partitions that the member has read, by this call or before, and an error
+// for each that is not.
 func (m *Member) CommitDelivered(ctx context.Context, ack Ack) ([]Offset, []error, error) {
 	if err := m.enter(); err != nil {
 		return nil, nil, err

@@ -64,8 +64,8 @@ type part struct {
 	handed   bool
 	delivery int64
 	start    int64
-	// base is what the offsets of the next delivery come from: where the last one came to, or what was committed since; -1:
-	// nothing was committed, unsure: that is not known. startBase is what it was at start.
+	// base is what the offsets of the next delivery come from: where the last one came to, or what was committed
+	// since; -1: nothing was committed, unsure: that is not known. startBase is what it was at start.
 	base, startBase int64
 	committing      int       // commits under way
 	later           time.Time // not to be fetched before: it could not be read

@@ -390,10 +390,10 @@ func (n *Node) openAPI() error {
 		return err
 	}
 	v2 := restv2.New(edge, c, restv2.Options{
-		Members: n.workers, Serde: n.schemas.serde.Load(), InstanceTimeout: rest.InstanceTimeout,
+		Keyed: n.native.Keyed, Members: n.workers, Serde: n.schemas.serde.Load(), InstanceTimeout: rest.InstanceTimeout,
 		RequestTimeout: rest.RequestTimeout, RequestMaxBytes: rest.RequestMaxBytes, FetchMinBytes: rest.FetchMinBytes,
 	})
-	v3 := restv3.New(edge, c, restv3.Options{Serde: n.schemas.serde.Load()})
+	v3 := restv3.New(edge, c, restv3.Options{Keyed: n.native.Keyed, Serde: n.schemas.serde.Load()})
 	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount)
 	return nil
 }

@@ -31,7 +31,8 @@ func (g *crew) offers(id int, query string) (out offered) {
 	return out
 }
 
-// A page says what to commit for it, and from where: each comes from where the one before it went, whatever came between.
+// A page says what to commit for it, and from where: each comes from where the one before it went, whatever came
+// between.
 func TestWorkersOffers(t *testing.T) {
 	g := newCrew(t, 1)
 	g.topic("t", 1)
@@ -114,11 +115,16 @@ func TestTransactionsFromOneOffset(t *testing.T) {
 			require.Contains(t, text, fmt.Sprintf(`"committed_offset":%d`, 5*(round+1)))
 		}
 	}
-	status, _, text := g.do(2, "GET", "/v1/topics/out/records?offset=earliest&max_records=100", nil, "")
-	require.Equal(t, http.StatusOK, status, text)
-	var page struct{ Records []struct{ Value string } }
-	require.NoError(t, json.Unmarshal([]byte(text), &page))
-	require.Len(t, page.Records, 3)
+	read := func() int {
+		status, _, text := g.do(2, "GET", "/v1/topics/out/records?offset=earliest&max_records=100", nil, "")
+		require.Equal(t, http.StatusOK, status, text)
+		var page struct{ Records []struct{ Value string } }
+		require.NoError(t, json.Unmarshal([]byte(text), &page))
+		return len(page.Records)
+	}
+	require.Eventually(t, func() bool { return read() >= 3 }, 20*time.Second, 10*time.Millisecond)
+	g.put("out", 0, `"9"`) // behind all that was written
+	require.Eventually(t, func() bool { return read() == 4 }, 20*time.Second, 10*time.Millisecond)
 }
 
 // The long form and a commit without a transaction compare too.

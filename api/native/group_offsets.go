@@ -41,8 +41,9 @@ type committedOffset struct {
 	Detail    string `json:"detail,omitempty"`
 }
 
-// commitOnce is commit for requests that may have a key. It is looked at where the commit is done, so that it is not in its
-// own way. Done again, a commit sets what it has set before; one from a committed offset finds that it has moved.
+// commitOnce is commit for requests that may have a key. It is looked at where the commit is done, so that it is
+// not in its own way. Done again, a commit sets what it has set before; one from a committed offset finds that it
+// has moved.
 func (g *workers) commitOnce(w http.ResponseWriter, r *http.Request, group string) error {
 	g.keys.wrap(again, func(w http.ResponseWriter, r *http.Request) {
 		if err := g.commit(w, r, group); err != nil {

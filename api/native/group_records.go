@@ -224,15 +224,16 @@ func errOutlaw(group, id string) *api.Error {
 		member = "member " + strconv.Quote(id)
 	}
 	fault := *api.KafkaFault(kerr.FencedMemberEpoch)
-	fault.Advice = "Drop what is not committed, since others get it again; a read with the topics and without ack joins again."
+	fault.Advice = "Drop what is not committed, since others get it again; a read with the topics and without ack " +
+		"joins again."
 	return api.Refuse(&fault, "group %q went on without %s, and others read its partitions", group, member)
 }
 
 // errNoPlace says that a member has no place to read from, what there is to read, and how to give it a place.
 func errNoPlace(place *members.NoOffsetError, group string) error {
 	fault := *api.KafkaFault(kerr.OffsetOutOfRange)
-	fault.Advice = "Commit where to begin, with POST /v1/groups/" + url.PathEscape(group) + "/offsets as this member, or " +
-		"without one while the group has none; or read with auto_offset_reset=earliest or latest, as another member."
+	fault.Advice = "Commit where to begin, with POST /v1/groups/" + url.PathEscape(group) + "/offsets as this member, " +
+		"or without one while the group has none; or read with auto_offset_reset=earliest or latest, as another member."
 	e := api.Refuse(&fault, "group %q has committed nothing for %v, and auto_offset_reset is none", group,
 		place.TopicPartition)
 	if place.Offset >= 0 {
@@ -282,8 +283,8 @@ func ackOf(r *http.Request) (members.Ack, error) {
 func errNoWorker(group, id, advice string) *api.Error {
 	fault := *api.KafkaFault(kerr.UnknownMemberID)
 	fault.Advice = advice
-	return api.Refuse(&fault, "group %q has no member %q: it left, its session ended, or it never joined; what it did not "+
-		"commit others get again", group, id)
+	return api.Refuse(&fault, "group %q has no member %q: it left, its session ended, or it never joined; what it did "+
+		"not commit others get again", group, id)
 }
 
 // assignedTopic is a topic of an assignment.

@@ -23,7 +23,7 @@ import (
 const maxKeptBody = 64 << 10
 
 // keyHeader is how a client names a request.
-const keyHeader = "Idempotency-Key"
+const keyHeader = api.IdempotencyKey
 
 // life is how long an attempt is waited for before it is taken for dead. Where a second one does no harm that is not
 // long.
@@ -70,13 +70,19 @@ func attemptOf(ctx context.Context) *attempt {
 
 // wrap serves the requests of a handler that have a key. All others pass.
 func (k *idempotency) wrap(kind redo, next http.HandlerFunc) http.HandlerFunc {
+	return k.wrapFor(kind, k.edge.Fail, next)
+}
+
+// wrapFor is wrap for a handler of an API that tells what goes wrong in its own way.
+func (k *idempotency) wrapFor(kind redo, fail func(http.ResponseWriter, *http.Request, error), next http.HandlerFunc,
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Header[keyHeader]; !ok {
 			next(w, r)
 			return
 		}
 		if err := k.serve(w, r, kind, next); err != nil {
-			k.edge.Fail(w, r, err)
+			fail(w, r, err)
 		}
 	}
 }
@@ -236,6 +242,16 @@ type keptAnswer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
+
+	// What the handler says that the answer means, where it does.
+	judged    bool
+	outcome   api.Outcome
+	retryable bool
+}
+
+// Judge is called by api.Judge.
+func (a *keptAnswer) Judge(o api.Outcome, retryable bool) {
+	a.judged, a.outcome, a.retryable = true, o, retryable
 }
 
 // Header implements http.ResponseWriter.
@@ -256,6 +272,15 @@ func (a *keptAnswer) Write(p []byte) (int, error) {
 
 // state is what the answer says of the request: done, to be tried again, or of unknown effect.
 func (a *keptAnswer) state() client.KeyState {
+	switch {
+	case !a.judged:
+	case a.outcome == api.Unknown:
+		return client.KeyUnknown
+	case a.retryable:
+		return client.KeyFree
+	default:
+		return client.KeyDone
+	}
 	if a.status > 0 && a.status < 300 {
 		return client.KeyDone
 	}
@@ -277,6 +302,7 @@ func (a *keptAnswer) doubt() {
 	if a.status < 300 {
 		return
 	}
+	a.outcome = api.Unknown
 	told := bytes.Replace(a.body.Bytes(), []byte(`"outcome":"failed"`), []byte(`"outcome":"unknown"`), 1)
 	a.header.Del("Content-Length")
 	a.body = *bytes.NewBuffer(bytes.Clone(told))

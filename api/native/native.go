@@ -30,10 +30,11 @@ type Options struct {
 	Client *client.Client
 	// ProduceTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	ProduceTimeout time.Duration
-	// Members are the members of groups that this server runs; by default some of its own, which no other node takes over.
+	// Members are the members of groups that this server runs; by default some of its own, which no other node
+	// takes over.
 	Members *members.Members
-	// Keys remembers requests that come with an Idempotency-Key. Without it a produce is remembered by the partitions it
-	// wrote to, and other requests with a key are refused.
+	// Keys remembers requests that come with an Idempotency-Key. Without it a produce is remembered by the
+	// partitions it wrote to, and other requests with a key are refused.
 	Keys *client.Keys
 	// KeyIndexBytes bounds the memory of the indexes by which keys are read; 64 MiB by default.
 	KeyIndexBytes int64
@@ -98,9 +99,18 @@ func (s *Server) Close() {
 	s.consumer.close()
 }
 
-// AbortLeft aborts the transactions of one request each that an earlier run of this server has left open, so that readers
-// need not wait until their time is over, and tells how many these were. It may take as long as that time. Without a name
-// of the server there is nothing that it could know of.
+// Keyed is an api.Keyed for the other APIs of this server.
+func (s *Server) Keyed(route api.KeyedRoute, next http.HandlerFunc) http.HandlerFunc {
+	kind := never
+	if route.Again {
+		kind = again
+	}
+	return s.idempotency.wrapFor(kind, route.Fail, next)
+}
+
+// AbortLeft aborts the transactions of one request each that an earlier run of this server has left open, so that
+// readers need not wait until their time is over, and tells how many these were. It may take as long as that time.
+// Without a name of the server there is nothing that it could know of.
 func (s *Server) AbortLeft(ctx context.Context) (int, error) { return s.txns.abortLeft(ctx) }
 
 // failParameter answers for a parameter that the generated code could not read.

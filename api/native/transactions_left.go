@@ -22,8 +22,8 @@ const (
 	leftAtOnce     = 8
 )
 
-// abortLeft aborts what earlier runs of this node have left open, and counts it. While the coordinators do not all answer
-// it tries again.
+// abortLeft aborts what earlier runs of this node have left open, and counts it. While the coordinators do not all
+// answer it tries again.
 func (t *transactions) abortLeft(ctx context.Context) (int, error) {
 	if t.pool.node == "" {
 		return 0, nil
@@ -75,8 +75,8 @@ func (t *transactions) abortListed(ctx context.Context) (int, error) {
 	return int(count.Load()), err
 }
 
-// abortOne aborts the transaction that an id has open, in the epoch of its producer: whoever asks what became of that, to
-// repeat the request, is answered as if the producer had aborted it.
+// abortOne aborts the transaction that an id has open, in the epoch of its producer: whoever asks what became of
+// that, to repeat the request, is answered as if the producer had aborted it.
 func (t *transactions) abortOne(ctx context.Context, id string) (bool, error) {
 	now, err := t.client.DescribeTxn(ctx, id)
 	switch {

@@ -29,8 +29,8 @@ func (e *writes) leave(id string) client.TxnProducer {
 	return p
 }
 
-// A node that starts aborts what its last run has left open, and nothing else. Who asks what became of it is told that it
-// was aborted.
+// A node that starts aborts what its last run has left open, and nothing else. Who asks what became of it is told
+// that it was aborted.
 func TestNodeAbortsWhatItHasLeft(t *testing.T) {
 	node := servertest.Start(t, servertest.Options{})
 	e := &writes{

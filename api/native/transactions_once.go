@@ -237,6 +237,9 @@ func (o *onceWork) finish(w http.ResponseWriter, p client.TxnProducer) error {
 	case errors.As(err, &unsure):
 		o.pool.drop()
 		return o.undecided(p, err)
+	case isFenced(err), errors.Is(err, kerr.InvalidTxnState): // the coordinator has aborted it
+		o.pool.drop()
+		return nothingDone(errOutOfTime())
 	case err != nil:
 		o.pool.drop()
 		return nothingDone(err)
@@ -256,6 +259,14 @@ func (o *onceWork) finish(w http.ResponseWriter, p client.TxnProducer) error {
 	w.Header()["Content-Type"] = jsonHeader
 	_, _ = w.Write(dst)
 	return nil
+}
+
+// errOutOfTime says that a transaction was not committed before its time was over.
+func errOutOfTime() *api.Error {
+	fault := *api.KafkaFault(kerr.InvalidTxnState)
+	fault.Retryable = true
+	fault.Advice = "Nothing of it took effect: send the request again a little later, or less at once."
+	return api.Refuse(&fault, "the transaction was aborted: it was not done within %v", onceTimeout)
 }
 
 // nothingDone tells an error of something that has left nothing behind, whatever became of its parts.

@@ -384,8 +384,8 @@ func (t *transactions) commitOffsets(ctx context.Context, commits []client.Group
 	return nil
 }
 
-// commitGroup puts the offsets of one group into a transaction, again while the producer's last one is ending, or another
-// one that has committed for the same partitions.
+// commitGroup puts the offsets of one group into a transaction, again while the producer's last one is ending, or
+// another one that has committed for the same partitions.
 func (t *transactions) commitGroup(ctx context.Context, c *client.GroupCommit, p client.TxnProducer) error {
 	for try := 1; ; try++ {
 		errs, err := t.client.CommitTxnOffsets(ctx, p, *c)
@@ -426,7 +426,8 @@ func (t *transactions) ofGroup(err error, c *client.GroupCommit) error {
 		e.Detail = "the group has members: name the one whose offsets these are"
 	case c.Member != "" && errors.Is(err, kerr.FencedMemberEpoch):
 		fault := *e.Fault
-		fault.Advice = "Drop what was made of its records: whoever has the partition gets them again. Read on as a new member."
+		fault.Advice = "Drop what was made of its records: whoever has the partition gets them again. " +
+			"Read on as a new member."
 		e.Fault = &fault
 		e.Detail = "member " + strconv.Quote(c.Member) + " does not have " + partitionOf(err) + ", or not any more"
 	}

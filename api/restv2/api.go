@@ -33,6 +33,9 @@ type Options struct {
 
 	// Serde translates keys and values that have schemas; nil: there is no registry, and their formats are refused.
 	Serde *serde.Serde
+	// Keyed serves requests that come with an Idempotency-Key; nil: the header is passed over.
+	Keyed api.Keyed
+
 	// Members are the members of groups that consumer instances are; nil: the server has no instances.
 	Members *consumer.Members
 	// RequestTimeout is how long a read of an instance waits that does not say; 1 s by default.

@@ -35,7 +35,7 @@ const (
 // mountConsumers adds the routes of consumer instances.
 func (a *API) mountConsumers(r chi.Router) {
 	const instance = "/consumers/{group}/instances/{instance}"
-	r.Post("/consumers/{group}", a.calls((*call).create))
+	r.Post("/consumers/{group}", a.createOnce)
 	for _, route := range []struct {
 		method, path string
 		answer       func(*call) error
@@ -59,6 +59,18 @@ func (a *API) mountConsumers(r chi.Router) {
 			}
 			return route.answer(c)
 		}))
+	}
+}
+
+// createOnce is create for requests that may have a key, which is looked at where the instance is made.
+func (a *API) createOnce(w http.ResponseWriter, r *http.Request) {
+	create := a.calls((*call).create)
+	if _, keyed := r.Header[api.IdempotencyKey]; !keyed || a.opts.Keyed == nil {
+		create(w, r)
+		return
+	}
+	if !a.edge.ForwardGroup(w, r, api.PathParam(r, "group")) {
+		a.opts.Keyed(api.KeyedRoute{Again: true, Fail: a.fail}, create)(w, r)
 	}
 }
 

@@ -74,6 +74,16 @@ func (a *API) produceToPartition(w http.ResponseWriter, r *http.Request) {
 
 // produce answers a produce request; to's partition takes the records that name none.
 func (a *API) produce(w http.ResponseWriter, r *http.Request, to destination) {
+	if _, keyed := r.Header[api.IdempotencyKey]; keyed && a.opts.Keyed != nil {
+		once := func(w http.ResponseWriter, r *http.Request) { a.produceOnce(w, r, to) }
+		a.opts.Keyed(api.KeyedRoute{Fail: a.fail}, once)(w, r)
+		return
+	}
+	a.produceOnce(w, r, to)
+}
+
+// produceOnce is produce whatever key the request has.
+func (a *API) produceOnce(w http.ResponseWriter, r *http.Request, to destination) {
 	f, err := formatOf(r.Header.Get("Content-Type"))
 	if err == nil {
 		err = acceptable(r)
@@ -100,14 +110,15 @@ func (a *API) produce(w http.ResponseWriter, r *http.Request, to destination) {
 		a.fail(w, r, err)
 		return
 	}
-	status := a.store(r.Context(), p, to, &body)
+	st := a.store(r.Context(), p, to, &body)
+	st.judge(w)
 	h := w.Header()
 	h["Content-Type"] = a.contentType
 	if len(p.out) > 1024 { // below, net/http counts by itself
 		h["Content-Length"] = []string{strconv.Itoa(len(p.out))}
 	}
-	if status != http.StatusOK {
-		w.WriteHeader(status)
+	if st.code != http.StatusOK {
+		w.WriteHeader(st.code)
 	}
 	_, _ = w.Write(p.out) // a client that has gone needs no answer
 }
@@ -119,7 +130,7 @@ type destination struct {
 }
 
 // store stores the request's records and composes the answer, whose status it returns.
-func (a *API) store(ctx context.Context, p *produce, to destination, body *api.Body) int {
+func (a *API) store(ctx context.Context, p *produce, to destination, body *api.Body) status {
 	topic, err := a.client.Topic(ctx, to.topic, client.Create)
 	if err != nil {
 		return p.refuse(err)
@@ -160,8 +171,8 @@ func (p *produce) fault(i int, err error) {
 }
 
 // refuse composes the answer for records none of which is stored.
-func (p *produce) refuse(err error) int {
-	st := status{http.StatusOK}
+func (p *produce) refuse(err error) status {
+	st := status{code: http.StatusOK}
 	p.out = append(p.out, `{"offsets":[`...)
 	for i := range p.inputs {
 		if i > 0 {
@@ -170,15 +181,15 @@ func (p *produce) refuse(err error) int {
 		p.out = appendFault(p.out, err, &st)
 	}
 	p.appendSchemas()
-	return st.code
+	return st
 }
 
 // place is that in the request of a record by its place among those sent.
 func (p *produce) place(sent int32) int { return slices.Index(p.sent, sent) }
 
 // answer composes the answer from what became of the records.
-func (p *produce) answer(s *client.Sender) int {
-	st := status{http.StatusOK}
+func (p *produce) answer(s *client.Sender) status {
+	st := status{code: http.StatusOK}
 	p.out = append(p.out, `{"offsets":[`...)
 	for i, k := range p.sent {
 		if i > 0 {
@@ -193,6 +204,7 @@ func (p *produce) answer(s *client.Sender) int {
 			p.out = appendFault(p.out, api.ErrorOfRecord(at.Err, p.place), &st)
 			continue
 		}
+		st.stored = true
 		p.out = append(p.out, `{"partition":`...)
 		p.out = strconv.AppendInt(p.out, int64(at.Partition), 10)
 		p.out = append(p.out, `,"offset":`...)
@@ -200,14 +212,29 @@ func (p *produce) answer(s *client.Sender) int {
 		p.out = append(p.out, `,"error_code":null,"error":null}`...)
 	}
 	p.appendSchemas()
-	return st.code
+	return st
 }
 
-// status is an answer's HTTP status: 200, unless a record met a lack of rights; the first such decides.
-type status struct{ code int }
+// status is an answer's HTTP status: 200, unless a record met a lack of rights; the first such decides. With it
+// goes what the answer says of all records together.
+type status struct {
+	code                       int
+	stored, unknown, retryable bool // of any of them
+}
+
+// judge tells whoever keeps the answer whether the request may be sent again: not where a record is stored, or may be.
+func (s *status) judge(w http.ResponseWriter) {
+	if s.unknown {
+		api.Judge(w, api.Unknown, false)
+		return
+	}
+	api.Judge(w, api.Failed, s.retryable && !s.stored)
+}
 
 func appendFault(dst []byte, err error, st *status) []byte {
 	code := recordCode(err)
+	fault := api.FromError(err).Fault
+	st.unknown, st.retryable = st.unknown || fault.Outcome == api.Unknown, st.retryable || fault.Retryable
 	if s := api.CompatStatus(code); st.code == http.StatusOK &&
 		(s == http.StatusUnauthorized || s == http.StatusForbidden) {
 		st.code = s

@@ -28,6 +28,8 @@ type Options struct {
 	StreamDuration time.Duration
 	// AckTimeout is how long a partition's leader waits for its followers; 30 s by default.
 	AckTimeout time.Duration
+	// Keyed serves topic creations that come with an Idempotency-Key; nil: the header is passed over.
+	Keyed api.Keyed
 	// Serde translates keys and values that have schemas; nil: there is no registry, and they are refused.
 	Serde *serde.Serde
 }
@@ -67,9 +69,25 @@ func (a *API) Mount(r chi.Router) {
 		RequestErrorHandlerFunc: a.fail, ResponseErrorHandlerFunc: a.fail,
 	})
 	for _, prefix := range []string{"", "/kafka"} {
-		HandlerWithOptions(strict, ChiServerOptions{BaseURL: prefix, BaseRouter: r, ErrorHandlerFunc: a.failParameter})
+		HandlerWithOptions(strict, ChiServerOptions{
+			BaseURL: prefix, BaseRouter: r, ErrorHandlerFunc: a.failParameter, Middlewares: []MiddlewareFunc{a.keyed},
+		})
 		r.Post(prefix+"/v3/clusters/{cluster_id}/topics/{topic_name}/records", a.produceRecords)
 	}
+}
+
+// keyed serves the creation of topics, of which each with an Idempotency-Key is done once.
+func (a *API) keyed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, keyed := r.Header[api.IdempotencyKey]
+		creates := r.Method == http.MethodPost &&
+			strings.HasSuffix(chi.RouteContext(r.Context()).RoutePattern(), "/clusters/{cluster_id}/topics")
+		if !keyed || !creates || a.opts.Keyed == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a.opts.Keyed(api.KeyedRoute{Again: true, Fail: a.fail}, next.ServeHTTP)(w, r)
+	})
 }
 
 // call is what a handler of the strict server needs of its request beyond the parameters.

@@ -41,18 +41,19 @@ func SetHeartbeatWait(t *kmsg.Tags, ms int32) { setInt32(t, tagHeartbeatWait, ms
 // HeartbeatWait reads what SetHeartbeatWait wrote.
 func HeartbeatWait(t *kmsg.Tags) (ms int32, ok bool) { return getInt32(t, tagHeartbeatWait) }
 
-// SetCommitFrom asks, in a partition of an OffsetCommitRequest or a TxnOffsetCommitRequest, to commit only if from is what
-// is committed, -1: nothing; what the request's own transaction has committed counts as that. The answer's partition has
-// ActualOffset, which is what was found, beside INVALID_UPDATE_VERSION where that is something else. While another
-// transaction may change it, the answer is UNSTABLE_OFFSET_COMMIT.
+// SetCommitFrom asks, in a partition of an OffsetCommitRequest or a TxnOffsetCommitRequest, to commit only if from
+// is what is committed, -1: nothing; what the request's own transaction has committed counts as that. The answer's
+// partition has ActualOffset, which is what was found, beside INVALID_UPDATE_VERSION where that is something else.
+// While another transaction may change it, the answer is UNSTABLE_OFFSET_COMMIT.
 func SetCommitFrom(t *kmsg.Tags, from int64) { setInt64(t, tagCommitFrom, from) }
 
 // CommitFrom reads what SetCommitFrom wrote.
 func CommitFrom(t *kmsg.Tags) (from int64, ok bool) { return getInt64(t, tagCommitFrom) }
 
-// SetHeld asks, in an OffsetCommitRequest or a TxnOffsetCommitRequest, to commit only for partitions that the group has
-// assigned to the member, or that it has yet to give up; for others the answer is FENCED_MEMBER_EPOCH. It says nothing of
-// members that subscribe to nothing, and of those of the classic protocol, whose assignment the group does not know.
+// SetHeld asks, in an OffsetCommitRequest or a TxnOffsetCommitRequest, to commit only for partitions that the group
+// has assigned to the member, or that it has yet to give up; for others the answer is FENCED_MEMBER_EPOCH. It says
+// nothing of members that subscribe to nothing, and of those of the classic protocol, whose assignment the group
+// does not know.
 func SetHeld(t *kmsg.Tags) { t.Set(tagHeld, nil) }
 
 // Held reports whether SetHeld was called.

@@ -3,6 +3,7 @@ package group
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -161,6 +162,7 @@ func TestCommitOfWhatIsHeld(t *testing.T) {
 			return out
 		}
 		time.Sleep(2 * time.Second) // an assignment is made once in a while
+		synctest.Wait()
 		same := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 		same.Group, same.MemberID, same.MemberEpoch = "g", "a", epochs["a"]
 		epochs["a"] = ask[*kmsg.ConsumerGroupHeartbeatResponse](l, "g", same).MemberEpoch

@@ -14,8 +14,8 @@ import (
 // consumer is a group of the consumer protocol (KIP-848): the coordinator assigns partitions, and each member comes to
 // its part of the assignment by its own heartbeats. It belongs to the shard's loop.
 //
-// The group epoch grows with every change of members, subscriptions or topics. An assignment is made for a group epoch,
-// and each member has reached the assignment of its own member epoch.
+// The group epoch grows with every change of members, subscriptions or topics. An assignment is made for a group
+// epoch, and each member has reached the assignment of its own member epoch.
 //
 // Invariant: a partition has at most one owner, the member that has it assigned or has yet to give it up.
 //
@@ -276,8 +276,8 @@ func (c *consumer) checkCommit(member string, epoch int32, txn bool) *kerr.Error
 	return kerr.StaleMemberEpoch
 }
 
-// holds says whether a member has a partition or has yet to give it up. Of one that subscribes to nothing the group does
-// not know what it reads.
+// holds says whether a member has a partition or has yet to give it up. Of one that subscribes to nothing the group
+// does not know what it reads.
 func (c *consumer) holds(member string, p partitionID) bool {
 	m := c.members[member]
 	if m == nil || len(m.topics) == 0 && (m.topicRegex == nil || *m.topicRegex == "") {

@@ -16,8 +16,9 @@ import (
 // one by one: unknown ones, negative offsets, metadata beyond offset.metadata.max.bytes. Those that are not are one
 // batch of the log. An offset beyond the end of its log is taken, as in Kafka.
 //
-// Beyond Kafka, a partition may say which offset is to be committed at the moment (ktag.SetCommitFrom), and a member that
-// it is to have the partition (ktag.SetHeld): then of two who have done the same records one is refused.
+// Beyond Kafka, a partition may say which offset is to be committed at the moment (ktag.SetCommitFrom), and a
+// member that it is to have the partition (ktag.SetHeld): then of two who have done the same records one is
+// refused.
 
 func (s *shard) handleOffsetCommit(
 	req *kmsg.OffsetCommitRequest, _ caller, reply *coordinator.Reply[*kmsg.OffsetCommitResponse],

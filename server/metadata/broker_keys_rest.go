@@ -1,7 +1,7 @@
 package metadata
 
-// brokerRESTKeys are the settings of the HTTP APIs that serve topics and groups: those of consumer instances by the names
-// that the REST Proxy gives them. They are read when the node starts.
+// brokerRESTKeys are the settings of the HTTP APIs that serve topics and groups: those of consumer instances by the
+// names that the REST Proxy gives them. They are read when the node starts.
 func brokerRESTKeys() []ConfigKey {
 	return []ConfigKey{{
 		Name: "consumer.instance.timeout.ms", Type: intType, Default: "300000", check: between(1000, 1800000), Acts: true,

@@ -20,8 +20,8 @@ const (
 // abortPause is the least time between two looks for transactions beyond their timeout.
 const abortPause = 100 * time.Millisecond
 
-// abortLater sets the clock to the next look for transactions beyond their timeout: when the first of those that are open
-// is, and in any case by the interval of the settings.
+// abortLater sets the clock to the next look for transactions beyond their timeout: when the first of those that
+// are open is, and in any case by the interval of the settings.
 func (s *shard) abortLater() {
 	next := time.Now().Add(s.settings().AbortInterval)
 	for _, t := range s.open {
