@@ -74,7 +74,8 @@ func (a *API) writer(ctx context.Context, topic string, part serde.Part, f forma
 		if part == serde.Key {
 			code = codeNoKeySchema
 		}
-		return nil, api.RefuseCompat(code, "The records have %ss, so %s_schema or %s_schema_id is required.", part, part, part)
+		return nil, api.RefuseCompat(code, "The records have %ss, so %s_schema or %s_schema_id is required.",
+			part, part, part)
 	}
 	w, err := a.opts.Serde.NewWriter(ctx, serde.Spec{
 		Topic: topic, Part: part, Type: schemaTypes[f], Text: n.text, ID: n.id, Adopt: true,

@@ -54,8 +54,8 @@ type input struct {
 	keyBlank, valueBlank bool   // there is white space between the tokens
 }
 
-// parse splits a body into its records, appended to dst, and takes down the schemas that it names. Only the boundaries of keys and values are
-// found; their bytes stay where they are.
+// parse splits a body into its records, appended to dst, and takes down the schemas that it names. Only the boundaries
+// of keys and values are found; their bytes stay where they are.
 func parse(dst []input, named *schemas, data []byte, maxRecords int) ([]input, error) {
 	c := rawjson.Cursor{Data: data}
 	if rawjson.IsEmpty(data) {

@@ -345,8 +345,8 @@ func (p *parser) intern(name []byte) string {
 	return s
 }
 
-// record turns a whole entry into a record. It decodes in place, so it is called once; the record's bytes are parts of the
-// request's body, or the encoder's. A fault is noted in e.
+// record turns a whole entry into a record. It decodes in place, so it is called once; the record's bytes are parts of
+// the request's body, or the encoder's. A fault is noted in e.
 func (e *entry) record(now int64, enc *encoder) record.Record {
 	r := record.Record{Timestamp: e.timestamp, Headers: e.headers}
 	if r.Timestamp < 0 {

@@ -108,8 +108,8 @@ func schemaFault(which serde.Part, err error) *api.Error {
 	var e *schemaregistry.Error
 	switch {
 	case errors.As(err, &e) && e.Code == schemaregistry.CodeInvalidSchema, errors.Is(err, schema.ErrInvalid):
-		return badRecord(api.RefuseCompat(codeInvalidSchema, "Error deserializing schema. The schema of the %s is invalid: %v.",
-			which, err))
+		return badRecord(api.RefuseCompat(codeInvalidSchema, "Error deserializing schema. "+
+			"The schema of the %s is invalid: %v.", which, err))
 	case errors.As(err, &e):
 		return badRecord(api.RefuseCompat(codeSerializing, "Error serializing message. The schema of the %s is not "+
 			"available: %v (error %d).", which, err, e.Code))

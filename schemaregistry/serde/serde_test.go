@@ -276,8 +276,8 @@ func TestCheckBatch(t *testing.T) {
 	require.Len(t, said, 4)
 	require.Contains(t, said[0], "1 its value is refused: the bytes name no schema")
 	require.Contains(t, said[1], "2 its value is refused: schema id 99 is not in the registry")
-	require.Contains(t, said[2], fmt.Sprintf("3 its value is refused: schema id %d is not registered under subject t-value",
-		other.ID))
+	require.Contains(t, said[2], "3 its value is refused: "+
+		fmt.Sprintf("schema id %d is not registered under subject t-value", other.ID))
 	require.Contains(t, said[3], "4 its value is refused")
 
 	require.ErrorAs(t, check(keys, record.Record{Value: good}), &fault, "a null key has no schema")

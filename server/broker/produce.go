@@ -24,8 +24,8 @@ import (
 // Batches of a transaction need the transactional id in the request (produce_txn.go); without it the whole request is
 // refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 //
-// A topic that enforces schemas has each batch checked before it is appended; a repeat of one that was written before is
-// answered as such all the same.
+// A topic that enforces schemas has each batch checked before it is appended; a repeat of one that was written before
+// is answered as such all the same.
 //
 // Beyond Kafka, a partition may carry ExpectedOffset and StrictSequence (package ktag) and is
 // answered with Duplicate, AppendTime, FirstCount, ActualOffset, ExpectedSequence, CurrentEpoch,

@@ -86,7 +86,8 @@ func (p *plan) makeExact(seed uint64) {
 	}
 }
 
-// damageExact has a node go on with an older or an empty disk in some of the plans in which no record rests on one disk.
+// damageExact has a node go on with an older or an empty disk in some of the plans in which no record rests on one
+// disk.
 // After a disk that has lied anything goes, so none does; bits rot in the other plans.
 func (p *plan) damageExact(r *rand.Rand) {
 	if r.IntN(2) > 0 || p.exact.minISR < 2 {
