@@ -22,9 +22,9 @@ func (f *file) String() string {
 	p := &printer{}
 	switch {
 	case f.edition != "":
-		p.line(`edition = "` + f.edition + `";`)
+		p.line(`edition = "` + escape(f.edition) + `";`)
 	case f.syntax != "":
-		p.line(`syntax = "` + f.syntax + `";`)
+		p.line(`syntax = "` + escape(f.syntax) + `";`)
 	}
 	if f.pkg != "" {
 		p.line("package " + f.pkg + ";")
