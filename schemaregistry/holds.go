@@ -39,3 +39,13 @@ func (r *Registry) Glance(id int, subject *string) (v Version, ok bool) {
 	})
 	return v, ok
 }
+
+// GlanceGUID is a schema by its GUID as it is in memory now, with a version that holds it.
+func (r *Registry) GlanceGUID(guid [16]byte) (v Version, ok bool) {
+	r.read(func(s *state) {
+		if all := s.byHash(guid); len(all) > 0 {
+			v, ok = s.shown(all[0], nil), true
+		}
+	})
+	return v, ok
+}

@@ -72,6 +72,8 @@ type Messages interface {
 	Message(index []int) (Codec, error)
 	// MessageIndex finds a message by its full name.
 	MessageIndex(name string) ([]int, bool)
+	// MessageName is the full name of the message at an index path.
+	MessageName(index []int) (string, bool)
 }
 
 // Codec translates single values, without any framing. It is safe for concurrent use, and bounds what a hostile value

@@ -8,8 +8,11 @@
 package serde
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"millrace/schemaregistry"
 	"millrace/schemaregistry/schema"
@@ -18,6 +21,9 @@ import (
 // Serde translates with the schemas of one registry. It is safe for concurrent use.
 type Serde struct {
 	registry *schemaregistry.Registry
+
+	// restUntil is until when nobody waits for the end of the registry's log: somebody did in vain.
+	restUntil atomic.Pointer[time.Time]
 }
 
 // New makes a Serde on a registry.
@@ -84,18 +90,31 @@ var ErrUnframed = errors.New("the bytes name no schema")
 // UnknownSchemaError says that a frame names a schema that the registry does not have.
 type UnknownSchemaError struct {
 	Name string // such as "id 7"
-	Err  error
 }
 
 func (e *UnknownSchemaError) Error() string {
-	return fmt.Sprintf("schema %s is not in the registry: %v", e.Name, e.Err)
+	return fmt.Sprintf("schema %s is not in the registry", e.Name)
 }
 
-// Unwrap is the registry's answer.
-func (e *UnknownSchemaError) Unwrap() error { return e.Err }
+func unknownSchema(name frameName) error { return &UnknownSchemaError{Name: name.String()} }
 
-// isNotFound says of an error of the registry that the schema is not there.
-func isNotFound(err error) bool {
-	var e *schemaregistry.Error
-	return errors.As(err, &e) && e.Code == schemaregistry.CodeSchemaNotFound
+// Waiting for the end of the registry's log.
+const (
+	slowAnswer = time.Second     // such a wait was in vain
+	restFor    = 5 * time.Second // after it
+)
+
+// fresh waits until the registry has read what was written before. It does not while a wait was in vain just now: data
+// that only look as if they had schemas are read all the same.
+func (s *Serde) fresh(ctx context.Context) error {
+	start := time.Now()
+	if until := s.restUntil.Load(); until != nil && start.Before(*until) {
+		return nil
+	}
+	err := s.registry.Fresh(ctx)
+	if time.Since(start) >= slowAnswer {
+		until := time.Now().Add(restFor)
+		s.restUntil.Store(&until)
+	}
+	return err
 }

@@ -38,22 +38,46 @@ func (p Part) header() string {
 	return valueHeader
 }
 
-// frame is what names the schema of some bytes.
-type frame struct {
+// frameName is the name of a schema in a frame.
+type frameName struct {
 	id     int // of a frame without guid
 	guid   [16]byte
 	isGUID bool
-	rest   []byte // behind id or GUID, in the frame
-	value  []byte // the bare value, of a frame in a header; nil if it stands in rest
 }
 
-// name is what people call the schema.
-func (f *frame) name() string {
-	if f.isGUID {
-		return "GUID " + uuid.UUID(f.guid).String()
+// String is what people call the schema.
+func (n frameName) String() string {
+	if n.isGUID {
+		return "GUID " + uuid.UUID(n.guid).String()
 	}
-	return fmt.Sprintf("id %d", f.id)
+	return fmt.Sprintf("id %d", n.id)
 }
+
+// frame is what names the schema of some bytes.
+type frame struct {
+	frameName
+	rest  []byte // behind id or GUID, in the frame
+	value []byte // the bare value, of a frame in a header; nil if it stands in rest
+}
+
+// MayFrame says whether a key or value may be framed: mostly it tells at once that it is not.
+func (p Part) MayFrame(value []byte, headers []record.Header) bool {
+	return len(value) > 0 && value[0] <= magicGUID || len(headers) > 0 && p.HasHeader(headers)
+}
+
+// HasHeader says whether a header of a record names the schema of the part.
+func (p Part) HasHeader(headers []record.Header) bool {
+	name := p.header()
+	for i := range headers {
+		if headers[i].Key == name && len(headers[i].Value) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// IsHeader says of a header's name that it is the one that holds a frame of the part.
+func (p Part) IsHeader(name string) bool { return name == p.header() }
 
 // split finds the frame of a part of a record: in its headers, or before the value.
 func split(part Part, value []byte, headers []record.Header) (frame, error) {
@@ -73,9 +97,9 @@ func split(part Part, value []byte, headers []record.Header) (frame, error) {
 func readFrame(b []byte) (frame, error) {
 	switch {
 	case len(b) >= 5 && b[0] == magicID:
-		return frame{id: int(binary.BigEndian.Uint32(b[1:])), rest: b[5:]}, nil
+		return frame{frameName: frameName{id: int(binary.BigEndian.Uint32(b[1:]))}, rest: b[5:]}, nil
 	case len(b) >= 17 && b[0] == magicGUID:
-		return frame{guid: [16]byte(b[1:17]), isGUID: true, rest: b[17:]}, nil
+		return frame{frameName: frameName{guid: [16]byte(b[1:17]), isGUID: true}, rest: b[17:]}, nil
 	case len(b) == 0:
 		return frame{}, fmt.Errorf("%w: they are empty", ErrUnframed)
 	default:
@@ -84,11 +108,11 @@ func readFrame(b []byte) (frame, error) {
 	}
 }
 
-// payload is the message path and the bare value of a frame whose schema is known.
+// payload is the message path, nil for the first message, and the bare value of a frame whose schema is known.
 func (f *frame) payload(t schema.Type) (index []int, value []byte, err error) {
 	value = f.rest
 	if t == schema.Protobuf {
-		if index, value, err = protobuf.ReadIndex(f.rest); err != nil {
+		if index, value, err = readIndex(f.rest); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -99,6 +123,17 @@ func (f *frame) payload(t schema.Type) (index []int, value []byte, err error) {
 		value = f.value
 	}
 	return index, value, nil
+}
+
+// readIndex reads a message path without allocating that of the first message, which is nil.
+func readIndex(b []byte) (index []int, rest []byte, err error) {
+	if len(b) > 0 && b[0] == 0 {
+		return nil, b[1:], nil
+	}
+	if index, rest, err = protobuf.ReadIndex(b); len(index) == 1 && index[0] == 0 {
+		index = nil
+	}
+	return index, rest, err
 }
 
 // appendID appends the frame of an id.

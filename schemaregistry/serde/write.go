@@ -19,9 +19,13 @@ type Spec struct {
 	Strategy Strategy
 	ID       int // 0: none
 	// Adopt registers the schema of an ID under the subject, if that does not have it; otherwise it is refused then.
-	Adopt   bool
-	Version int // 0: none
-	Text    string
+	Adopt bool
+	// Anywhere takes the schema of an ID wherever it is registered.
+	Anywhere bool
+	Version  int // 0: none
+	Text     string
+	// Message is the full name of a Protobuf message; the schema's first one if empty.
+	Message string
 }
 
 // Writer writes with one schema. It is safe for concurrent use.
@@ -33,6 +37,7 @@ type Writer struct {
 	Type    schema.Type
 
 	codec schema.Codec
+	index []int // of the message; nil is the first
 }
 
 // NewWriter finds the schema of a Spec, and registers a text that its subject does not have. Errors of the registry are
@@ -46,11 +51,20 @@ func (s *Serde) NewWriter(ctx context.Context, spec Spec) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	codec, err := codecOf(parsed, nil)
-	if err != nil {
+	w := &Writer{Subject: v.Subject, ID: v.ID, Version: v.Version, Type: v.Content.Type}
+	if spec.Message != "" {
+		m, ok := parsed.(schema.Messages)
+		if ok {
+			w.index, ok = m.MessageIndex(spec.Message)
+		}
+		if !ok {
+			return nil, schema.Mismatch("the schema has no message %s", spec.Message)
+		}
+	}
+	if w.codec, err = codecOf(parsed, w.index); err != nil {
 		return nil, err
 	}
-	return &Writer{Subject: v.Subject, ID: v.ID, Version: v.Version, Type: v.Content.Type, codec: codec}, nil
+	return w, nil
 }
 
 // find is the version that a Spec means.
@@ -101,7 +115,7 @@ func (s *Serde) findID(ctx context.Context, spec *Spec) (schemaregistry.Version,
 		within = spec.Topic + "-" + spec.Part.String()
 	}
 	v, err := s.registry.ByID(ctx, spec.ID, &within)
-	if err != nil {
+	if err != nil || spec.Anywhere {
 		return v, err
 	}
 	subject := spec.Subject
@@ -135,7 +149,7 @@ func (w *Writer) Append(dst, json []byte) ([]byte, error) {
 	at := len(dst)
 	dst = appendID(dst, w.ID)
 	if w.Type == schema.Protobuf {
-		dst = protobuf.AppendIndex(dst, []int{0})
+		dst = protobuf.AppendIndex(dst, w.index)
 	}
 	out, err := w.codec.Encode(dst, json)
 	if err != nil {
