@@ -30,8 +30,8 @@ type comparison struct {
 }
 
 // checkCompatible refuses a schema that the live versions do not admit.
-func (g *registration) checkCompatible(w *view, c *candidate, live []held) error {
-	result, err := g.compare(w, c, live)
+func (g *registration) checkCompatible(ctx context.Context, w *view, c *candidate, live []held) error {
+	result, err := g.compare(ctx, w, c, live)
 	if err != nil || result.Compatible {
 		return err
 	}
@@ -43,7 +43,9 @@ func (g *registration) checkCompatible(w *view, c *candidate, live []held) error
 }
 
 // compare checks a schema against versions, by the level and the group in force.
-func (g *registration) compare(w *view, c *candidate, live []held) (out CompatibilityResult, err error) {
+func (g *registration) compare(ctx context.Context, w *view, c *candidate, live []held) (
+	out CompatibilityResult, err error,
+) {
 	level := *g.config.CompatibilityLevel
 	out.Compatible = true
 	if level == None {
@@ -58,6 +60,9 @@ func (g *registration) compare(w *view, c *candidate, live []held) (out Compatib
 		live = live[len(live)-1:]
 	}
 	for _, h := range slices.Backward(live) {
+		if err := tooSlow(ctx); err != nil {
+			return out, err
+		}
 		found, err := g.compareWith(w, c, h, strings.TrimSuffix(level, "_TRANSITIVE"))
 		if err != nil {
 			return out, err
@@ -225,7 +230,9 @@ func (r *Registry) Compatibility(ctx context.Context, subject, version string, q
 	if err != nil {
 		return out, err
 	}
-	return g.compare(w, c, live)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
+	defer cancel()
+	return g.compare(ctx, w, c, live)
 }
 
 func errNoVersion(name Subject, number int) error {

@@ -23,7 +23,8 @@ func TestLevels(t *testing.T) {
 	a := recordOf("R", `a:"int"`)
 	ab := `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}`
 	aLong := recordOf("R", `a:"long"`)
-	abString := `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"string","default":""}]}`
+	abString := `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},` +
+		`{"name":"b","type":"string","default":""}]}`
 	none := recordOf("R")
 	for _, c := range []struct {
 		level, text string

@@ -1,5 +1,5 @@
-// Package schemaregistry is the schema registry: subjects and their versions, the ids of schemas, compatibility, configs
-// and modes.
+// Package schemaregistry is the schema registry: subjects and their versions, the ids of schemas, compatibility,
+// configs and modes.
 //
 // It owns the topic _schemas, a compacted log of one partition in the form that Confluent's registry writes. A Registry
 // folds that log into memory and answers from there. It changes only by appending: a write decides against the state at

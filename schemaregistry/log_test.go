@@ -124,6 +124,20 @@ func TestOtherSpellingsAreRemovedToo(t *testing.T) {
 	require.Equal(t, 2, register(t, r, "s", `"int"`).ID, "the id of what is gone is not given out again")
 }
 
+// The greatest id is not given out again though another registry has deleted its schema and left no mark.
+func TestForeignDeletion(t *testing.T) {
+	log := newFakeLog()
+	log.put(
+		fmt.Sprintf(schemaKeyOf, "s", 1), `{"id":1,"schema":"\"int\""}`,
+		fmt.Sprintf(schemaKeyOf, "s", 2), `{"id":7,"schema":"\"long\""}`,
+		fmt.Sprintf(schemaKeyOf, "s", 2), "",
+	)
+	r := run(t, log, nil)
+	require.Equal(t, 1, register(t, r, "t", `"int"`).ID)
+	r.read(func(s *state) { require.Equal(t, s.dump(), log.compacted().folded(t).dump()) })
+	require.Equal(t, 8, register(t, r, "u", `"bytes"`).ID)
+}
+
 // Lost requests and lost answers: nothing is written twice, and what is answered is so.
 func TestLostMessages(t *testing.T) {
 	for _, how := range []loss{requestLost, answerLost} {

@@ -32,7 +32,7 @@ func (w *view) candidate(c schema.Content, context string, o schema.ParseOptions
 
 // find is the newest version of a subject that holds a schema: the very same, or else one that is equal but for what
 // versions may differ in.
-func (w *view) find(of Subject, c *candidate, deleted bool) (held, bool, error) {
+func (w *view) find(ctx context.Context, of Subject, c *candidate, deleted bool) (held, bool, error) {
 	versions := w.versions(of)
 	for _, same := range []bool{true, false} {
 		for _, h := range slices.Backward(versions) {
@@ -45,8 +45,11 @@ func (w *view) find(of Subject, c *candidate, deleted bool) (held, bool, error) 
 				}
 				continue
 			}
-			if equal, err := w.equal(c, h.content, of.Context); equal || err != nil {
-				return h, equal, err
+			if err := tooSlow(ctx); err != nil {
+				return held{}, false, err
+			}
+			if w.equal(c, h.content, of.Context) {
+				return h, true, nil
 			}
 		}
 	}
@@ -55,25 +58,35 @@ func (w *view) find(of Subject, c *candidate, deleted bool) (held, bool, error) 
 
 // equal reports whether a schema equals a stored one: in text, metadata and rules, but for the property that tells the
 // version; and in its references, or, where it has none, with those of the stored one written out.
-func (w *view) equal(c *candidate, old *content, context string) (bool, error) {
+func (w *view) equal(c *candidate, old *content, context string) bool {
 	if c.content.Type != old.Type || !sameRest(&c.content, &old.Content) {
-		return false, nil
+		return false
 	}
 	written := len(c.content.References) == 0 && len(old.References) > 0 && c.content.Type == schema.Avro
 	if !written && !w.sameReferences(c.content.References, old.References, context) {
-		return false, nil
+		return false
 	}
 	if !written && (old.own || c.content.Text == old.Text) {
-		return c.content.Text == old.Text, nil
+		return c.content.Text == old.Text
 	}
 	parsed, err := w.parsed(&old.Content, context)
 	if err != nil {
-		return false, nil //nolint:nilerr // a stored schema that cannot be read equals none
+		return false // a stored schema that cannot be read equals none
 	}
 	if written {
-		return parsed.Format("resolved") == c.content.Text, nil
+		return parsed.Format("resolved") == c.content.Text
 	}
-	return parsed.Text() == c.content.Text, nil
+	return parsed.Text() == c.content.Text
+}
+
+// tooSlow is the error of a request whose time is over, or whose client has gone, in the midst of many versions.
+func tooSlow(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return &Error{
+			Code: CodeStoreFailed, Message: "the subject has more versions than can be compared in time", Cause: err,
+		}
+	}
+	return nil
 }
 
 // sameRest compares metadata and rules.
@@ -128,9 +141,11 @@ func (r *Registry) Lookup(ctx context.Context, subject string, q RegisterRequest
 	if err := r.Fresh(ctx); err != nil {
 		return Version{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
+	defer cancel()
 	w := r.view()
 	for _, of := range r.wherever(name, deleted) {
-		h, ok, err := w.lookUp(of, q, deleted)
+		h, ok, err := w.lookUp(ctx, of, q, deleted)
 		if err != nil {
 			return Version{}, err
 		}
@@ -180,13 +195,13 @@ func errNoSubject(name Subject) error {
 }
 
 // lookUp finds a request's schema in one subject, as it is and in its normal form.
-func (w *view) lookUp(of Subject, q RegisterRequest, deleted bool) (held, bool, error) {
+func (w *view) lookUp(ctx context.Context, of Subject, q RegisterRequest, deleted bool) (held, bool, error) {
 	o := schema.ParseOptions{Normalize: w.normalizes(of, q)}
 	c, err := w.candidate(q.Content, of.Context, o)
 	if err != nil {
 		return held{}, false, err
 	}
-	h, ok, err := w.find(of, c, deleted)
+	h, ok, err := w.find(ctx, of, c, deleted)
 	if ok || err != nil || o.Normalize {
 		return h, ok, err
 	}
@@ -194,7 +209,7 @@ func (w *view) lookUp(of Subject, q RegisterRequest, deleted bool) (held, bool, 
 	if c, err = w.candidate(q.Content, of.Context, o); err != nil {
 		return held{}, false, err
 	}
-	return w.find(of, c, deleted)
+	return w.find(ctx, of, c, deleted)
 }
 
 func (w *view) normalizes(of Subject, q RegisterRequest) bool {

@@ -70,7 +70,8 @@ func TestValues(t *testing.T) {
 	h := held{number: 2, content: &content{Content: schema.Content{Type: schema.Avro, Text: `"<int>"`}, id: 7}}
 	h.content.identity = contentOf(h.content.Content)
 	v := schemaRecord(target{Subject{".", "s"}, 2}, h)
-	require.Equal(t, `{"subject":"s","version":2,"id":7,"md5":"zlEzePkJxNuddyaKm6Q68Q==","schema":"\"<int>\"","deleted":false}`,
+	require.Equal(t, `{"subject":"s","version":2,"id":7,"md5":"zlEzePkJxNuddyaKm6Q68Q==","schema":"\"<int>\"",`+
+		`"deleted":false}`,
 		string(encode(v)))
 	h.content.Type, h.deleted = schema.JSON, true
 	h.content.References = []schema.Reference{{Name: "n", Subject: "t", Version: 1}}
@@ -94,7 +95,9 @@ func TestValues(t *testing.T) {
 	e, err = readEntry([]byte(k), []byte(` null`))
 	require.NoError(t, err)
 	require.True(t, e.gone)
-	for _, bad := range []string{``, `x`, `[1]`, `{"id":-1,"schema":""}`, `{"id":2147483648}`, `{"id":1.5}`, `{"schema":3}`} {
+	for _, bad := range []string{
+		``, `x`, `[1]`, `{"id":-1,"schema":""}`, `{"id":2147483648}`, `{"id":1.5}`, `{"schema":3}`,
+	} {
 		_, err := readEntry([]byte(k), []byte(bad))
 		require.Error(t, err, bad)
 	}

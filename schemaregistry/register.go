@@ -17,7 +17,7 @@ func (r *Registry) Register(ctx context.Context, subject string, q RegisterReque
 		return v, err
 	}
 	g := newRegistration(r, ParseSubject(subject), q)
-	return g.carryOut(ctx, func(w *view) error { return g.decide(w) })
+	return g.carryOut(ctx, g.decide)
 }
 
 // Known is Register where that needs no write: ok tells whether it did.
@@ -40,7 +40,9 @@ func (r *Registry) Known(ctx context.Context, subject string, q RegisterRequest)
 	if err != nil {
 		return v, false, err
 	}
-	h, ok, err := w.find(name, c, false)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
+	defer cancel()
+	h, ok, err := w.find(ctx, name, c, false)
 	if err != nil || !ok || q.wantsOtherID(h.content.id) {
 		return v, false, err
 	}
@@ -98,11 +100,13 @@ func newRegistration(r *Registry, name Subject, q RegisterRequest) *registration
 }
 
 // carryOut makes a decision, first without holding up others, and writes what it proposes.
-func (g *registration) carryOut(ctx context.Context, decide func(*view) error) (Version, error) {
-	_ = decide(g.r.view()) // for what it remembers; what counts is decided below
-	err := g.r.write(ctx, func(context.Context) (proposal, error) {
+func (g *registration) carryOut(ctx context.Context, decide func(context.Context, *view) error) (Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.r.cfg.Limits.WriteWait)
+	defer cancel()
+	_ = decide(ctx, g.r.view()) // for what it remembers; what counts is decided below
+	err := g.r.write(ctx, func(ctx context.Context) (proposal, error) {
 		g.result = proposal{}
-		err := decide(g.r.view())
+		err := decide(ctx, g.r.view())
 		return g.result, err
 	})
 	if err != nil {
@@ -112,7 +116,7 @@ func (g *registration) carryOut(ctx context.Context, decide func(*view) error) (
 }
 
 // decide finds out which version the schema becomes, or is.
-func (g *registration) decide(w *view) error {
+func (g *registration) decide(ctx context.Context, w *view) error {
 	g.mode, g.config = w.mode(g.subject), w.config(g.subject)
 	if err := g.checkMode(); err != nil {
 		return err
@@ -130,13 +134,13 @@ func (g *registration) decide(w *view) error {
 	if err != nil {
 		return err
 	}
-	known, done, err := g.recognise(w, c, live)
+	known, done, err := g.recognise(ctx, w, c, live)
 	if done || err != nil {
 		return err
 	}
 	if !imports(g.mode) {
 		if !g.q.Force {
-			if err := g.checkCompatible(w, c, live); err != nil {
+			if err := g.checkCompatible(ctx, w, c, live); err != nil {
 				return err
 			}
 		}
@@ -303,7 +307,9 @@ func (g *registration) tag(w *view, parsed schema.Schema, before *schema.Content
 
 // recognise looks for the schema among what is there. It is done where the subject holds it; else known is the schema
 // whose id it keeps, nil if it is new.
-func (g *registration) recognise(w *view, c *candidate, live []held) (known *content, done bool, err error) {
+func (g *registration) recognise(ctx context.Context, w *view, c *candidate, live []held) (
+	known *content, done bool, err error,
+) {
 	var want *int
 	if g.q.wantsID() {
 		want = g.q.ID
@@ -326,9 +332,12 @@ func (g *registration) recognise(w *view, c *candidate, live []held) (known *con
 		return known, false, nil
 	}
 	for _, h := range slices.Backward(among) {
-		if equal, err := w.equal(c, h.content, g.subject.Context); equal || err != nil {
+		if err := tooSlow(ctx); err != nil {
+			return known, false, err
+		}
+		if w.equal(c, h.content, g.subject.Context) {
 			g.answer = h
-			return known, true, err
+			return known, true, nil
 		}
 	}
 	return known, false, nil
@@ -434,10 +443,10 @@ func (r *Registry) RegisterBatch(ctx context.Context, entries []BatchEntry) ([]V
 		return nil, err
 	}
 	whole := newRegistration(r, Subject{}, RegisterRequest{})
-	decide := func(w *view) error {
+	decide := func(ctx context.Context, w *view) error {
 		for i, g := range parts {
 			g.result = proposal{}
-			if err := g.decide(w); err != nil {
+			if err := g.decide(ctx, w); err != nil {
 				return inEntry(i, err)
 			}
 			whole.result.records = append(whole.result.records, g.result.records...)

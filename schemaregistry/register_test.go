@@ -83,6 +83,8 @@ func withRefs(refs ...schema.Reference) func(*RegisterRequest) {
 	return func(q *RegisterRequest) { q.Content.References = refs }
 }
 
+func ofBase() schema.Reference { return schema.Reference{Name: "Base", Subject: "base", Version: 1} }
+
 func withProperties(pairs ...string) func(*RegisterRequest) {
 	return func(q *RegisterRequest) {
 		q.Content.Metadata = &schema.Metadata{Properties: map[string]string{}}
@@ -349,7 +351,8 @@ func TestReferences(t *testing.T) {
 	d.refuses(CodeInvalidSchema, err)
 	for _, bad := range []schema.Reference{
 		{Name: "Base", Subject: "base", Version: 2}, {Name: "Base", Subject: "none", Version: 1},
-		{Name: "Base", Subject: "none", Version: -1}, {Name: "Base", Subject: "base"}, {Name: "", Subject: "base", Version: 1},
+		{Name: "Base", Subject: "none", Version: -1}, {Name: "Base", Subject: "base"},
+		{Name: "", Subject: "base", Version: 1},
 		{Name: "Base", Version: 1}, {Name: "Base", Subject: "base", Version: -2},
 	} {
 		_, err := d.try("user", user, withRefs(bad))
@@ -377,7 +380,7 @@ func TestReferences(t *testing.T) {
 	require.Equal(t, []int{2}, ids)
 	_, err = d.DeleteVersion(ctx, "base", "1", true)
 	d.refuses(CodeReferenced, err)
-	_, err = d.try("other", recordOf("User", `b:"Base"`, `o:"int"`), withRefs(schema.Reference{Name: "Base", Subject: "base", Version: 1}))
+	_, err = d.try("other", recordOf("User", `b:"Base"`, `o:"int"`), withRefs(ofBase()))
 	d.refuses(CodeInvalidSchema, err) // a new one may not refer to what is deleted
 	v, err = d.Version(ctx, "user", "1", true)
 	require.NoError(t, err)
@@ -392,7 +395,7 @@ func TestReferences(t *testing.T) {
 		require.NoError(t, err)
 	}
 	d.put("base", recordOf("Base", `y:"int"`), 1, 4)
-	d.put("user", user, 1, 5, withRefs(schema.Reference{Name: "Base", Subject: "base", Version: 1}))
+	d.put("user", user, 1, 5, withRefs(ofBase()))
 	v, err = d.Version(ctx, "user", "1", true)
 	require.NoError(t, err)
 	shown, err = d.Render(ctx, v, "resolved", false)
@@ -556,7 +559,7 @@ func TestLookup(t *testing.T) {
 	require.Equal(t, ":.c:only", v.Subject)
 
 	d.put("base", recordOf("Base", `x:"int"`), 1, 4)
-	d.put("user", recordOf("User", `b:"Base"`), 1, 5, withRefs(schema.Reference{Name: "Base", Subject: "base", Version: 1}))
+	d.put("user", recordOf("User", `b:"Base"`), 1, 5, withRefs(ofBase()))
 	v, err = find("user", recordOf("User", "b:"+recordOf("Base", `x:"int"`)), false)
 	require.NoError(t, err, "references may be written out")
 	require.Equal(t, 5, v.ID)

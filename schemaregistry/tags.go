@@ -33,7 +33,7 @@ func (r *Registry) ModifyTags(ctx context.Context, subject, version string, q Ta
 	if q.NewVersion != nil {
 		g.q.Version = *q.NewVersion
 	}
-	return g.carryOut(ctx, func(w *view) error {
+	return g.carryOut(ctx, func(ctx context.Context, w *view) error {
 		var content schema.Content
 		var err error
 		r.read(func(s *state) {
@@ -48,7 +48,7 @@ func (r *Registry) ModifyTags(ctx context.Context, subject, version string, q Ta
 		if g.q.Content, err = q.change(content); err != nil {
 			return err
 		}
-		return g.decide(w)
+		return g.decide(ctx, w)
 	})
 }
 

@@ -54,7 +54,7 @@ func (r *Registry) write(ctx context.Context, decide func(context.Context) (prop
 		if err != nil || len(p.records) == 0 {
 			return err
 		}
-		done, err := r.append(ctx, at, p.records)
+		done, err := r.append(ctx, at, r.withMarks(p.records))
 		if err != nil {
 			return err
 		}
@@ -67,12 +67,33 @@ func (r *Registry) write(ctx context.Context, decide func(context.Context) (prop
 	}
 }
 
+// withMarks adds marks to records for contexts whose greatest id the log would forget once it is compacted: another
+// registry has deleted its schema.
+func (r *Registry) withMarks(records []outRecord) []outRecord {
+	marked := map[string]bool{}
+	for i := range records {
+		if k := records[i].key; k.kind == kindIDs {
+			marked[k.subject.Context] = true
+		}
+	}
+	var marks []outRecord
+	r.read(func(s *state) {
+		for i := range records {
+			name := records[i].key.subject.Context
+			if c := s.contexts[name]; c != nil && !marked[name] && c.unmarked() {
+				marked[name] = true
+				marks = append(marks, outRecord{idsKey(name), idsValue{name, c.maxID}})
+			}
+		}
+	})
+	return append(marks, records...)
+}
+
 // batch is what a write appends, as bytes that are sent more than once.
 type batch struct {
-	id      writeID
-	bytes   []byte
-	count   int64
-	records int
+	id    writeID
+	bytes []byte
+	count int64 // of records
 }
 
 // encodeBatch makes one batch of records, and of tombstones for other spellings of their keys.
@@ -313,8 +334,10 @@ func (r *Registry) checkCompacted(ctx context.Context) error {
 		return nil //nolint:nilerr // the write itself tells
 	}
 	if compacted, known := r.client.Compacted(ctx, topic); known && !compacted {
-		return &Error{Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " would forget schemas: set its " +
-			"cleanup.policy to compact"}
+		return &Error{
+			Code:    CodeStoreFailed,
+			Message: "topic " + r.cfg.Topic + " would forget schemas: set its cleanup.policy to compact",
+		}
 	}
 	return nil
 }
@@ -325,7 +348,9 @@ const maxReplicas = 3
 // createTopic makes the log. One that is there already is as good.
 func (r *Registry) createTopic(ctx context.Context) error {
 	failed := func(err error) error {
-		return &Error{Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + err.Error(), Cause: err}
+		return &Error{
+			Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + err.Error(), Cause: err,
+		}
 	}
 	cluster, err := r.client.Cluster(ctx)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/client"
 	"millrace/server"
 	"millrace/server/servertest"
 )
@@ -130,6 +131,33 @@ func TestForward(t *testing.T) {
 		}
 		require.NotContains(t, header, "Millrace-Client")
 	}
+}
+
+// A request for a partition is served by the node that leads it, and by the one that was asked where none does.
+func TestForwardToLeader(t *testing.T) {
+	c := forwarders(t, nil, tell)
+	require.NoError(t, c.Node(1).AwaitBrokers(t.Context(), 3))
+	cl := client.New(c.Node(1).Requestor(), client.Options{})
+	for replica := int32(1); replica <= 3; replica++ {
+		name := fmt.Sprint("topic-", replica)
+		_, err := cl.CreateTopic(t.Context(), client.NewTopic{
+			Name: name, Assignments: map[int32][]int32{0: {replica}},
+		})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			for via := 1; via <= 3; via++ {
+				status, s, _ := through(t, c, requestTo(t, http.MethodPost, c.URL(via)+"/v1/topics/"+name+"/x",
+					strings.NewReader("body")))
+				if status != http.StatusOK || s.Node != int(replica) || s.Body != "body" {
+					return false
+				}
+			}
+			return true
+		}, 10*time.Second, 10*time.Millisecond, "node %d serves what it leads", replica)
+	}
+	status, s, _ := through(t, c, requestTo(t, http.MethodGet, c.URL(2)+"/v1/topics/none/x", nil))
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, 2, s.Node)
 }
 
 // A request makes one hop, wherever it comes to, and only nodes may send one on.
