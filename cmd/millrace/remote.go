@@ -19,6 +19,7 @@ import (
 type remote struct {
 	base string
 	http *http.Client
+	flag string // which names its URL
 }
 
 // remote opens the node that --url or MILLRACE_URL names. Nothing is sent yet.
@@ -37,9 +38,9 @@ func (c *cli) remote() (*remote, error) {
 	tr := &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		ResponseHeaderTimeout: 60 * time.Second,
-		MaxIdleConnsPerHost:   4,
+		MaxIdleConnsPerHost:   workers,
 	}
-	return &remote{strings.TrimRight(base, "/"), &http.Client{Transport: tr}}, nil
+	return &remote{strings.TrimRight(base, "/"), &http.Client{Transport: tr}, "--url"}, nil
 }
 
 // problem is the body of a native API error, or of one of the registry, which has a number and a message alone.
@@ -152,8 +153,11 @@ func (r *remote) noAnswer(ctx context.Context, c call, err error) error {
 	var op *net.OpError
 	var dns *net.DNSError
 	if c.method == http.MethodGet || errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" {
-		return failf(exitUnreachable, "no node answers at %s: %w\n"+
-			"Start one with 'millrace serve', or give its address with --url or MILLRACE_URL.", r.base, rootCause(err))
+		hint := "Start one with 'millrace serve', or give its address with --url or MILLRACE_URL."
+		if r.flag != "--url" {
+			hint = "Check " + r.flag + "."
+		}
+		return failf(exitUnreachable, "no node answers at %s: %w\n%s", r.base, rootCause(err), hint)
 	}
 	return failf(exitUnknown, "%s %s: the connection ended before the answer, so it may or may not have taken effect: %w",
 		c.method, c.path, rootCause(err))
@@ -183,7 +187,7 @@ func (r *remote) refused(resp *http.Response) error {
 		p = &problem{
 			Status: resp.StatusCode,
 			Title:  resp.Status,
-			Detail: "the server at " + r.base + " does not answer like Millrace; check --url",
+			Detail: "the server at " + r.base + " does not answer like Millrace; check " + r.flag,
 		}
 	}
 	switch {

@@ -52,8 +52,14 @@ func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 // command runs a command line in this process.
 func command(t *testing.T, stdin string, args ...string) (stdout, stderr string, code exitCode) {
 	t.Helper()
+	return commandWith(t, nil, stdin, args...)
+}
+
+// commandWith is command in an environment.
+func commandWith(t *testing.T, environ []string, stdin string, args ...string) (stdout, stderr string, code exitCode) {
+	t.Helper()
 	var out, errs bytes.Buffer
-	c := &cli{in: strings.NewReader(stdin), out: &out, err: &errs}
+	c := &cli{in: strings.NewReader(stdin), out: &out, err: &errs, environ: environ}
 	root := newRoot(c)
 	root.SetArgs(args)
 	code = exitCode(c.finish(root.ExecuteContext(t.Context())))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +41,7 @@ type registrySchema struct {
 	Subject    string              `json:"subject,omitempty"`
 	Version    int                 `json:"version,omitempty"`
 	ID         int                 `json:"id,omitempty"`
+	GUID       string              `json:"guid,omitempty"`
 	Type       string              `json:"schemaType,omitempty"`
 	References []registryReference `json:"references,omitempty"`
 	Metadata   json.RawMessage     `json:"metadata,omitempty"`
@@ -434,22 +434,4 @@ func (c *cli) compat(ctx context.Context, args []string, unset bool) error {
 	}
 	fmt.Fprintf(c.out, "%s: %s\n", what, level.Read+level.Written)
 	return nil
-}
-
-// registryCode is the error number of an answer of the registry, 0 of another error.
-func registryCode(err error) int {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.Code
-	}
-	return 0
-}
-
-// statusOf is the HTTP status of an answer that was an error, 0 of another error.
-func statusOf(err error) int {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.Status
-	}
-	return 0
 }

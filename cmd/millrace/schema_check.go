@@ -296,7 +296,7 @@ func (c *cli) diffSchema(ctx context.Context, subject, file, from, to string, f 
 			return err
 		}
 		d.To = fmt.Sprintf("%s version %d", subject, young.Version)
-		young.Subject, young.Version, young.ID = "", 0, 0
+		young.Subject, young.Version, young.ID, young.GUID = "", 0, 0, ""
 	}
 	verdict, err := r.compatible(ctx, subject, from, &young, f.query())
 	if err != nil {
