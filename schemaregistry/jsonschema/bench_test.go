@@ -25,7 +25,8 @@ func order() (content, value string) {
 		`},"required":["id","lines"],"additionalProperties":false,"definitions":{"party":{"type":"object","properties":{` +
 		`"name":{"type":"string"},"mail":{"type":"string","format":"email"}},"required":["name"]}}}`
 	line := `{"sku":"ABC-12345","count":3,"price":19.99}`
-	value = `{"id":4711,"state":"paid","customer":{"name":"A. Customer","mail":"a@example.org"},"lines":[` + line + `,` + line +
+	value = `{"id":4711,"state":"paid","customer":{"name":"A. Customer","mail":"a@example.org"},"lines":[` +
+		line + `,` + line +
 		`,` + line + `],"note":"call first","field0":"the quick brown fox","field7":"jumps over the lazy dog"}`
 	return content, value
 }

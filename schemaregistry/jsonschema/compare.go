@@ -358,23 +358,24 @@ func (c *comparer) warnOneOf(r *result, n *form) {
 func (c *comparer) not(r *result, o, n *node) {
 	sub := c.nodes(n.not, o.not)
 	switch {
-	case len(sub.items) == 0:
+	case len(sub.items) == 0 && !sub.loose: // the same
 	case sub.bad:
 		c.add(r, "not", "NOT_TYPE_EXTENDED", o.not.val, n.not.val)
 	default:
 		c.add(r, "not", "NOT_TYPE_NARROWED", o.not.val, n.not.val)
-		if sub.warns(map[*result]bool{}) {
+		if c.warns(sub, map[*result]bool{}) {
 			c.warn(r, "not", "what must not match holds keywords that are not compared")
 		}
 	}
 }
 
-func (r *result) warns(seen map[*result]bool) bool {
-	if seen[r] {
+// warns says whether there are warnings in a result.
+func (c *comparer) warns(r *result, seen map[*result]bool) bool {
+	if seen[r] || !c.spend(1+len(r.items)) {
 		return false
 	}
 	seen[r] = true
-	return slices.ContainsFunc(r.items, func(i item) bool { return i.warn != "" || i.sub != nil && i.sub.warns(seen) })
+	return slices.ContainsFunc(r.items, func(i item) bool { return i.warn != "" || i.sub != nil && c.warns(i.sub, seen) })
 }
 
 // matching pairs branches of two combinations one to one, so that as many as possible are paired and each pair is

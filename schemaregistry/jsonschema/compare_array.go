@@ -30,10 +30,13 @@ func (c *comparer) arrays(r *result, o, n *node) {
 	}
 	c.counts(r, keyword{"maxContains", "MAX_CONTAINS", o, n}, x.most(), y.most())
 	c.counts(r, keyword{"minContains", "MIN_CONTAINS", o, n}, x.least(o), y.least(n))
-	if y.contains != nil && !c.unchanged(o, n, "contains") {
-		c.warn(r, "contains", "the keyword contains is not compared")
+	if x.contains != nil || y.contains != nil {
+		c.warnChanged(r, o, n, "contains")
 	}
 	c.warnUnevaluated(r, n, "unevaluatedItems", y.unevaluated)
+	if y.unevaluated != nil && (x.rest == nil && x.all == nil) != (y.rest == nil && y.all == nil) {
+		c.warn(r, "unevaluatedItems", "what items leave to unevaluatedItems is not compared")
+	}
 	if y.contains != nil && y.unevaluated != nil {
 		c.warn(r, "unevaluatedItems", "what contains leaves to unevaluatedItems is not compared")
 	}

@@ -33,6 +33,9 @@ func (c *comparer) objects(r *result, o, n *node) {
 		c.warn(r, "patternProperties", "that patterns also hold for properties that are added or removed is not compared")
 	}
 	c.warnUnevaluated(r, n, "unevaluatedProperties", y.unevaluated)
+	if y.unevaluated != nil && (x.additional == nil) != (y.additional == nil) {
+		c.warn(r, "unevaluatedProperties", "what additionalProperties leave to unevaluatedProperties is not compared")
+	}
 }
 
 // samePropertyNames says whether both declare the same properties.
@@ -69,6 +72,9 @@ func (c *comparer) required(r *result, o, n *node) {
 			}
 		}
 		c.add(r, "required/"+p.name, kind, o.val.member("required"), n.val.member("required"))
+	}
+	for _, name := range x.required {
+		r.loose = r.loose || !has[name]
 	}
 	for _, name := range y.required {
 		if !had[name] && y.prop(name) == nil {
@@ -203,8 +209,10 @@ func (c *comparer) added(r *result, path string, p property, old contentModel) {
 
 // dependencies compares what properties need: first those that need other properties, then those that need a schema.
 func (c *comparer) dependencies(r *result, x, y *objectWords) {
+	c.spend(len(x.needs) + len(y.needs))
+	had, has := x.needsOf(false), y.needsOf(false)
 	for _, name := range needNames(x, y, false) {
-		o, n := x.need(name, false), y.need(name, false)
+		o, n := had[name], has[name]
 		path := "dependencies/" + name
 		switch {
 		case n == nil:
@@ -224,8 +232,9 @@ func (c *comparer) dependencies(r *result, x, y *objectWords) {
 			}
 		}
 	}
+	had, has = x.needsOf(true), y.needsOf(true)
 	for _, name := range needNames(x, y, true) {
-		o, n := x.need(name, true), y.need(name, true)
+		o, n := had[name], has[name]
 		path := "dependencies/" + name
 		switch {
 		case n == nil:

@@ -1,7 +1,9 @@
 package jsonschema_test
 
 import (
+	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -162,6 +164,43 @@ func TestWarnings(t *testing.T) {
 	}
 	c := compare(t, `{"type":"string","format":"date"}`, `{"type":"string","format":"date"}`, schema.CompareOptions{})
 	require.Empty(t, c.Warnings)
+}
+
+// A schema is used by many at once.
+func TestConcurrency(t *testing.T) {
+	content, value := order()
+	f := jsonschema.New(jsonschema.Limits{})
+	s, err := f.Parse(content, nil, schema.ParseOptions{})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		wg.Go(func() {
+			c, err := s.Codec()
+			if err == nil {
+				err = c.Check([]byte(value))
+			}
+			if err == nil {
+				_, err = f.Compare(s, s, schema.CompareOptions{})
+			}
+			s.Entities()
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+}
+
+// However much differs, and however long its paths are, an incompatible difference is among what is listed.
+func TestTheVerdictIsListed(t *testing.T) {
+	name := strings.Repeat("n", 100_000)
+	old := `{"properties":{"` + name + `":{"properties":{` + list(3000, `"p§":{"maximum":1}`) +
+		`,"last":{"maximum":2}}}}}`
+	updated := strings.NewReplacer(`"maximum":1`, `"maximum":9`, `"maximum":2`, `"maximum":0`).Replace(old)
+	c := compare(t, updated, old, schema.CompareOptions{})
+	require.False(t, c.Compatible())
+	require.Equal(t, "MAXIMUM_DECREASED #/properties/"+name+"/properties/last/maximum", listed(c))
+	require.Less(t, len(compare(t, old, updated, schema.CompareOptions{}).Differences), 1001)
 }
 
 func TestReserved(t *testing.T) {

@@ -86,6 +86,7 @@ func (c *comparer) numbers(r *result, of, nf *form) {
 	c.limits(r, keyword{"minimum", "MINIMUM", o, n}, x.minimum, y.minimum)
 	c.limits(r, keyword{"exclusiveMaximum", "EXCLUSIVE_MAXIMUM", o, n}, x.exclusiveMaximum, y.exclusiveMaximum)
 	c.limits(r, keyword{"exclusiveMinimum", "EXCLUSIVE_MINIMUM", o, n}, x.exclusiveMinimum, y.exclusiveMinimum)
+	r.loose = r.loose || x.exclusiveLow || x.exclusiveHigh
 	if y.exclusiveLow && !x.exclusiveLow || y.exclusiveHigh && !x.exclusiveHigh {
 		c.warn(r, "", "whether draft 4's limits are exclusive is not compared")
 	}
@@ -145,7 +146,11 @@ func (c *comparer) conditions(r *result, o, n *node) {
 // warnChanged warns of keywords that are not compared, where they are new or another.
 func (c *comparer) warnChanged(r *result, o, n *node, names ...string) {
 	for _, name := range names {
-		if n.val.member(name) != nil && !c.unchanged(o, n, name) {
+		switch {
+		case c.unchanged(o, n, name):
+		case n.val.member(name) == nil:
+			r.loose = true
+		default:
 			c.warn(r, name, "the keyword "+name+" is not compared")
 		}
 	}
@@ -175,6 +180,7 @@ func (c *comparer) refers(v *value) bool {
 
 // demandsType warns where the new schema alone says which type it wants: the keywords are compared, not that.
 func (c *comparer) demandsType(r *result, o, n *form) {
+	r.loose = r.loose || o.typed && !n.typed
 	if n.typed && !o.typed {
 		c.warn(r, "type", "that the new schema wants the type, and not only limits values of it, is not compared")
 	}

@@ -22,15 +22,21 @@ type compiler struct {
 	seed     maphash.Seed
 	programs *atomic.Int64 // size of all programs of regular expressions
 	at       string        // where the part that is being compiled begins
-	path     []string      // from there on
+	path     *trail        // from there on
 	err      error         // the first one; nothing is compiled after it
+}
+
+// trail is the way into a document, the last step first.
+type trail struct {
+	up   *trail
+	name string
 }
 
 // pendingRef is a reference whose target is not compiled yet.
 type pendingRef struct {
 	text   string
 	res    *resource
-	where  string
+	where  func() string
 	set    func(*node, target)
 	inside *node
 }
@@ -50,9 +56,13 @@ func (c *compiler) fail(keyword, format string, args ...any) {
 func (c *compiler) where(keyword string) string {
 	var b strings.Builder
 	b.WriteString(c.at)
-	parts := c.path
+	var parts []string
+	for p := c.path; p != nil; p = p.up {
+		parts = append(parts, p.name)
+	}
+	slices.Reverse(parts)
 	if keyword != "" {
-		parts = append(slices.Clone(c.path), keyword)
+		parts = append(parts, keyword)
 	}
 	for _, p := range parts {
 		b.WriteByte('/')
@@ -70,13 +80,13 @@ func (c *compiler) run() (*node, error) {
 		c.pending = c.pending[:len(c.pending)-1]
 		to, err := c.lib.find(p.res, p.text)
 		if err != nil {
-			return nil, schema.Invalid("%s: %w", p.where, err)
+			return nil, schema.Invalid("%s: %w", p.where(), err)
 		}
 		c.at, c.path = to.at, nil
 		if n := c.node(to.val, to.res); c.err == nil {
 			p.set(n, to)
 		} else if strings.HasPrefix(to.at, "#") && to.val.kind != object && to.val.kind != boolean {
-			return nil, schema.Invalid("%s: %q leads to what is no schema", p.where, p.text)
+			return nil, schema.Invalid("%s: %q leads to what is no schema", p.where(), p.text)
 		}
 	}
 	return root, c.err
@@ -84,9 +94,12 @@ func (c *compiler) run() (*node, error) {
 
 // in compiles a schema below the one at hand.
 func (c *compiler) in(v *value, res *resource, path ...string) *node {
-	c.path = append(c.path, path...)
+	up := c.path
+	for _, name := range path {
+		c.path = &trail{c.path, name}
+	}
 	n := c.node(v, res)
-	c.path = c.path[:len(c.path)-len(path)]
+	c.path = up
 	return n
 }
 
@@ -141,7 +154,9 @@ func (c *compiler) reference(n *node, keyword string, v *value, set func(*node, 
 		c.fail(keyword, "a reference is a string, not %s", excerpt(v))
 		return
 	}
-	c.pending = append(c.pending, pendingRef{text: v.text, res: n.res, where: c.where(keyword), set: set, inside: n})
+	at, path := c.at, c.path
+	where := func() string { return (&compiler{at: at, path: path}).where(keyword) }
+	c.pending = append(c.pending, pendingRef{text: v.text, res: n.res, where: where, set: set, inside: n})
 }
 
 // keyword reads one member of a schema.

@@ -174,7 +174,7 @@ type report struct {
 	differences []schema.Difference
 	warnings    []string
 	badOnly     bool // list incompatible differences alone
-	visits      int
+	cost        int  // of visits, and of the paths' lengths
 }
 
 func (c *comparer) report(root *result, o schema.CompareOptions) schema.Comparison {
@@ -189,11 +189,11 @@ func (c *comparer) report(root *result, o schema.CompareOptions) schema.Comparis
 
 // list goes through the graph of results, each as often as there are ways to it, but not for ever.
 func (p *report) list(r *result, prefix string) {
-	const mostVisits = 20_000
+	const most = 20_000
 	for i := range r.items {
 		it := &r.items[i]
-		p.visits++
-		if len(p.differences) >= maxDifferences || p.visits > mostVisits {
+		p.cost += 1 + (len(prefix)+len(it.path))/256
+		if spent := p.cost > most; len(p.differences) >= maxDifferences || spent && (!p.badOnly || len(p.differences) > 0) {
 			return
 		}
 		path := prefix

@@ -101,7 +101,15 @@ func hostileSchemas() map[string]string {
 		"many references": `{"items":[` + list(20_000,
 			`{"$ref":"#/definitions/d"}`) + `],"definitions":{"d":{}}}`,
 		"many missing references": `{"items":[` + list(20_000, `{"$ref":"http://x/§"}`) + `]}`,
-		"many tags":               `{"properties":{` + list(15_000, `"d§":{"confluent:tags":["a","b"]}`) + `}}`,
+		"many tags of one schema": `{"type":"object","confluent:tags":[` + list(100_000, `"§"`) + `]}`,
+		"many needs":              `{"dependencies":{` + list(40_000, `"d§":["x"]`) + `}}`,
+		"a long name above many": `{"properties":{"` + strings.Repeat("n", 500_000) + `":{"properties":{` +
+			list(8000, `"p§":{"minLength":1,"confluent:tags":["a"]}`) + `}}}}`,
+		"a long name above many references": `{"properties":{"` + strings.Repeat("n", 500_000) + `":{"properties":{` +
+			list(8000, `"p§":{"$ref":"#/definitions/d"}`) + `}}},"definitions":{"d":{"minLength":1}}}`,
+		"many names in a row of not": nested(200, `{"not":`, `{"properties":{`+
+			list(20_000, `"p§":{"minLength":1}`)+`}}`, `}`),
+		"many tags": `{"properties":{` + list(15_000, `"d§":{"confluent:tags":["a","b"]}`) + `}}`,
 	}
 }
 

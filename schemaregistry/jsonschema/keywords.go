@@ -1,7 +1,5 @@
 package jsonschema
 
-import "slices"
-
 // maxMultipleDigits bounds what multipleOf may cost.
 const maxMultipleDigits = 1000
 
@@ -231,9 +229,10 @@ func (c *compiler) dependencies(n *node, keyword string, v *value) {
 	for i, name := range v.names() {
 		d := dependency{name: name}
 		if e := &v.sub.items[i]; e.kind == array && keyword != "dependentSchemas" || keyword == "dependentRequired" {
-			c.path = append(c.path, keyword)
+			up := c.path
+			c.path = &trail{up, keyword}
 			d.names = c.texts(name, e)
-			c.path = c.path[:len(c.path)-1]
+			c.path = up
 		} else {
 			d.schema = c.in(e, n.res, keyword, name)
 		}
@@ -241,11 +240,13 @@ func (c *compiler) dependencies(n *node, keyword string, v *value) {
 	}
 }
 
-// need finds a dependency by name, of names or with a schema.
-func (o *objectWords) need(name string, withSchema bool) *dependency {
-	i := slices.IndexFunc(o.needs, func(d dependency) bool { return d.name == name && (d.schema != nil) == withSchema })
-	if i < 0 {
-		return nil
+// needsOf are the dependencies of one kind by name.
+func (o *objectWords) needsOf(withSchema bool) map[string]*dependency {
+	needs := map[string]*dependency{}
+	for i := range o.needs {
+		if d := &o.needs[i]; (d.schema != nil) == withSchema {
+			needs[d.name] = d
+		}
 	}
-	return &o.needs[i]
+	return needs
 }

@@ -18,9 +18,12 @@ const (
 // Entities implements schema.Schema. An object's path is that of what it is in, then "object"; a property's is its
 // object's and its name.
 func (s *Schema) Entities() []schema.Tagged {
+	const most = 16 << 20 // bytes of paths
+	size := 0
 	var found []schema.Tagged
 	w := tagWalk{visit: func(kind string, path []string, v *value) {
-		if tags := tagsOf(v); len(tags) > 0 {
+		if tags := tagsOf(v); len(tags) > 0 && size < most {
+			size += joinedSize(path)
 			found = append(found, schema.Tagged{Entity: schema.Entity{Path: strings.Join(path, "."), Type: kind}, Tags: tags})
 		}
 	}}
@@ -45,8 +48,15 @@ func (s *Schema) WithTags(add, remove []schema.Tagged) (string, error) {
 		c := change(t.Entity)
 		c.add = append(c.add, t.Tags...)
 	}
+	sizes := map[int]bool{}
+	for e := range changes {
+		sizes[len(e.Path)] = true
+	}
 	tags := map[*value][]string{}
 	w := tagWalk{visit: func(kind string, path []string, v *value) {
+		if !sizes[joinedSize(path)] {
+			return
+		}
 		e := schema.Entity{Path: strings.Join(path, "."), Type: kind}
 		if c := changes[e]; c != nil && !c.done && v.kind == object {
 			c.done = true
@@ -64,15 +74,27 @@ func (s *Schema) WithTags(add, remove []schema.Tagged) (string, error) {
 	return string(s.root.val.appendTagged(nil, tags)), nil
 }
 
+// joinedSize is how long the path is with its dots.
+func joinedSize(path []string) int {
+	size := len(path) - 1
+	for _, p := range path {
+		size += len(p)
+	}
+	return size
+}
+
 type tagChange struct {
 	add, remove []string
 	done        bool
 }
 
 func (c *tagChange) apply(tags []string) []string {
-	kept := slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(c.remove, t) })
+	gone := nameSet(c.remove)
+	kept := slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return gone[t] })
+	there := nameSet(kept)
 	for _, t := range c.add {
-		if !slices.Contains(kept, t) {
+		if !there[t] {
+			there[t] = true
 			kept = append(kept, t)
 		}
 	}
@@ -89,8 +111,10 @@ func tagsOf(v *value) []string {
 		return []string{m.text}
 	}
 	var tags []string
+	seen := map[string]bool{}
 	for i := range m.items() {
-		if t := &m.sub.items[i]; t.kind == text && !slices.Contains(tags, t.text) {
+		if t := &m.sub.items[i]; t.kind == text && !seen[t.text] {
+			seen[t.text] = true
 			tags = append(tags, t.text)
 		}
 	}
