@@ -250,6 +250,10 @@ func TestReferences(t *testing.T) {
 		require.NoError(t, check(t, s, r.good), r.why)
 		require.Error(t, check(t, s, r.bad), r.why)
 	}
+}
+
+func TestWrongReferences(t *testing.T) {
+	text := func(name, content string) schema.Dependency { return schema.Dependency{Name: name, Text: content} }
 	_, err := parse(`{"$ref":"a"}`, text("a", `{"$ref":"b"}`))
 	require.EqualError(t, err, `a#/$ref: "b" is not among the references of the schema; nothing is fetched`)
 	_, err = parse(`{"$ref":"a"}`, text("a", `{"properties":{"x":{"type":"y"}}}`))

@@ -38,6 +38,18 @@ func ring(n int) string {
 	return `{"$ref":"#/definitions/r0","definitions":{` + strings.Join(defs, ",") + `}}`
 }
 
+// doubling is a schema in which each definition refers to the next one twice.
+func doubling(k string, depth int) string {
+	var defs []string
+	for i := range depth {
+		defs = append(defs,
+			fmt.Sprintf(`"d%d":{"%s":[{"allOf":[{"$ref":"#/definitions/d%d"}]},{"$ref":"#/definitions/d%d"},`+
+				`{"minLength":1}]}`, i, k, i+1, i+1))
+	}
+	return `{"$ref":"#/definitions/d0","definitions":{` + strings.Join(defs, ",") +
+		fmt.Sprintf(`,"d%d":{"maximum":1}}}`, depth)
+}
+
 // hostileSchemas are texts that cost much if they are not bounded. Some are refused.
 func hostileSchemas() map[string]string {
 	both := func(k string, depth int) string {
@@ -46,17 +58,6 @@ func hostileSchemas() map[string]string {
 			s = `{"` + k + `":[` + s + `,{"minLength":1}]}`
 		}
 		return s
-	}
-	// Each definition refers to the next one twice.
-	doubling := func(k string, depth int) string {
-		var defs []string
-		for i := range depth {
-			defs = append(defs,
-				fmt.Sprintf(`"d%d":{"%s":[{"allOf":[{"$ref":"#/definitions/d%d"}]},{"$ref":"#/definitions/d%d"},`+
-					`{"minLength":1}]}`, i, k, i+1, i+1))
-		}
-		return `{"$ref":"#/definitions/d0","definitions":{` + strings.Join(defs, ",") +
-			fmt.Sprintf(`,"d%d":{"maximum":1}}}`, depth)
 	}
 	return map[string]string{
 		"10,000 levels of objects":   nested(10_000, `{"not":`, `{}`, `}`),
