@@ -194,7 +194,8 @@ func errNoSubject(name Subject) error {
 	return refuse(CodeSubjectNotFound, "subject %s does not exist", quoted(name.String()))
 }
 
-// lookUp finds a request's schema in one subject, as it is and in its normal form.
+// lookUp finds a request's schema in one subject: as it is, in its normal form, and by the normal forms of both, which
+// finds, for example, a Protobuf file by the descriptor that a client was given of it.
 func (w *view) lookUp(ctx context.Context, of Subject, q RegisterRequest, deleted bool) (held, bool, error) {
 	o := schema.ParseOptions{Normalize: w.normalizes(of, q)}
 	c, err := w.candidate(q.Content, of.Context, o)
@@ -202,14 +203,37 @@ func (w *view) lookUp(ctx context.Context, of Subject, q RegisterRequest, delete
 		return held{}, false, err
 	}
 	h, ok, err := w.find(ctx, of, c, deleted)
-	if ok || err != nil || o.Normalize {
+	if ok || err != nil {
 		return h, ok, err
 	}
-	o.Normalize = true
-	if c, err = w.candidate(q.Content, of.Context, o); err != nil {
-		return held{}, false, err
+	if !o.Normalize {
+		o.Normalize = true
+		if c, err = w.candidate(q.Content, of.Context, o); err != nil {
+			return held{}, false, err
+		}
+		if h, ok, err = w.find(ctx, of, c, deleted); ok || err != nil {
+			return h, ok, err
+		}
 	}
-	return w.find(ctx, of, c, deleted)
+	return w.findNormal(ctx, of, c, deleted)
+}
+
+// findNormal is the newest version of a subject whose normal form is a schema's.
+func (w *view) findNormal(ctx context.Context, of Subject, c *candidate, deleted bool) (held, bool, error) {
+	for _, h := range slices.Backward(w.versions(of)) {
+		if h.deleted && !deleted || h.content.Type != c.content.Type || !sameRest(&c.content, &h.content.Content) {
+			continue
+		}
+		if err := tooSlow(ctx); err != nil {
+			return held{}, false, err
+		}
+		_, normal, err := w.read(h.content.Content, of.Context, schema.ParseOptions{Normalize: true})
+		if err == nil && normal.Text == c.content.Text &&
+			w.sameReferences(c.content.References, normal.References, of.Context) {
+			return h, true, nil
+		}
+	}
+	return held{}, false, nil
 }
 
 func (w *view) normalizes(of Subject, q RegisterRequest) bool {
