@@ -114,12 +114,12 @@ func hostileSchemas() map[string]string {
 	}
 }
 
-// soon fails where something takes more than its time, or more than eight times what plain work takes here and now.
+// soon fails where something takes more than its time, or more than twenty times what plain work takes here and now.
 func soon(t *testing.T, what string, f func()) {
 	t.Helper()
 	took := time.Duration(1 << 62)
 	allowed := 50 * time.Millisecond
-	for range 5 {
+	for range 10 {
 		start := time.Now()
 		f()
 		if took = min(took, time.Since(start)); took < allowed {
@@ -128,7 +128,7 @@ func soon(t *testing.T, what string, f func()) {
 		start = time.Now()
 		_, err := parse(`{"enum":["` + strings.Repeat(`a","`, 100_000) + `"]}`)
 		require.NoError(t, err)
-		allowed = max(allowed, 8*time.Since(start))
+		allowed = max(allowed, 20*time.Since(start))
 	}
 	t.Errorf("%s takes %v, more than %v", what, took, allowed)
 }
