@@ -363,6 +363,36 @@ func TestTwoRegistriesAtOnce(t *testing.T) {
 	r.read(func(s *state) { require.Equal(t, log.folded(t).dump(), s.dump()) })
 }
 
+// Of many who delete one version at once one is told that he did, though his answer was lost.
+func TestOneDeletes(t *testing.T) {
+	log := newFakeLog()
+	var produced atomic.Int64
+	log.fault = func(r kmsg.Request) loss {
+		if _, ok := r.(*kmsg.ProduceRequest); ok && produced.Add(1)%3 == 0 {
+			return answerLost
+		}
+		return nothingLost
+	}
+	registries := []*Registry{run(t, log, nil), run(t, log, nil)}
+	for i := range 10 {
+		v := register(t, registries[i%2], "s", enum(0))
+		var deleted atomic.Int64
+		var running sync.WaitGroup
+		for j := range 6 {
+			running.Go(func() {
+				_, err := registries[j%2].DeleteVersion(t.Context(), "s", fmt.Sprint(v.Version), false)
+				if err == nil {
+					deleted.Add(1)
+				} else if codeOf(err) != CodeVersionSoftDeleted {
+					t.Errorf("delete: %v", err)
+				}
+			})
+		}
+		running.Wait()
+		require.Equal(t, int64(1), deleted.Load())
+	}
+}
+
 // answered is what a register was answered.
 type answered struct {
 	subject, text string

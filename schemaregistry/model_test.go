@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
 	"millrace/schemaregistry/schema"
@@ -185,11 +187,18 @@ func codeOf(err error) int {
 	return AsError(err).Code
 }
 
-// Whatever is done, the registry answers as the model does, and both the log and the log once compacted fold into the
+// Whatever is done and lost on the way, the registry answers as the model does, and both the log and the log once compacted fold into the
 // same state with the same next ids.
 func TestRegistryIsAsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		log := newFakeLog()
+		chance := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		log.fault = func(r kmsg.Request) loss { // one call at a time
+			if _, ok := r.(*kmsg.ProduceRequest); ok {
+				return loss(max(chance.IntN(60)-57, 0))
+			}
+			return nothingLost
+		}
 		r := run(t, log, func(c *Config) { c.Compatibility = None })
 		m := &model{
 			subjects: map[Subject][]modelVersion{}, given: map[string]int{}, configs: map[Subject]string{},
