@@ -25,7 +25,8 @@ test:
 	  echo "no C compiler: the schedules under the race detector are left out"; \
 	fi
 
-# The contract's TypeScript types, made by openapi-typescript, under a client that uses them. Needs npm and a registry.
+# Clients of others against the contract and the built binary: TypeScript, JavaScript and Python. What needs npm or Python,
+# or a registry of packages, is left out where there is none.
 test-clients:
 	.ci/test-clients
 
