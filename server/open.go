@@ -382,13 +382,13 @@ func (n *Node) openAPI() error {
 		Rand: n.fork(),
 	})
 	rest := n.machine.Image().Settings().REST
-	n.native = native.New(native.Options{
-		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
-		Node: strconv.Itoa(int(n.cfg.NodeID)), KeyIndexBytes: rest.KeyIndexBytes,
-	})
 	if err := n.openSchemas(edge, c); err != nil {
 		return err
 	}
+	n.native = native.New(native.Options{
+		Edge: edge, Client: c, Members: n.workers, Keys: c.NewKeys(), Membership: n.membership(),
+		Serde: n.schemas.serde.Load(), Node: strconv.Itoa(int(n.cfg.NodeID)), KeyIndexBytes: rest.KeyIndexBytes,
+	})
 	v2 := restv2.New(edge, c, restv2.Options{
 		Keyed: n.native.Keyed, Members: n.workers, Serde: n.schemas.serde.Load(), InstanceTimeout: rest.InstanceTimeout,
 		RequestTimeout: rest.RequestTimeout, RequestMaxBytes: rest.RequestMaxBytes, FetchMinBytes: rest.FetchMinBytes,

@@ -15,6 +15,7 @@ import (
 	"millrace/api"
 	"millrace/client"
 	"millrace/record"
+	"millrace/schemaregistry/serde"
 )
 
 // The representations of a read.
@@ -47,6 +48,7 @@ type consumer struct {
 	tails  *tails
 	codecs *record.Codecs
 	plain  *plainBatches
+	serde  *serde.Serde // nil: there is no schema registry
 
 	expanding chan struct{} // of all scanners
 
@@ -60,14 +62,15 @@ type consumer struct {
 type scratch struct {
 	scanner scanner
 	json    jsonEncoder
+	decoder decoder
 	events  eventEncoder
 	text    []byte
 }
 
 // newConsumer makes a consumer. It does no I/O.
-func newConsumer(edge *api.Edge, c *client.Client) *consumer {
+func newConsumer(edge *api.Edge, c *client.Client, s *serde.Serde) *consumer {
 	k := &consumer{
-		edge: edge, client: c, codecs: record.NewCodecs(expanders), plain: newPlainBatches(),
+		edge: edge, client: c, serde: s, codecs: record.NewCodecs(expanders), plain: newPlainBatches(),
 		expanding: make(chan struct{}, expanders), scratches: make(chan *scratch, idleScratches),
 	}
 	k.tails = newTails(k)
@@ -202,6 +205,7 @@ func (k *consumer) readPage(w http.ResponseWriter, r *http.Request, p *page) (er
 func (k *consumer) fillPage(r *http.Request, p *page) error {
 	s := k.takeScratch()
 	defer k.keepScratch(s)
+	s.json.decoder = s.decoder.begin(r.Context(), p.topic.Name)
 	p.begin(s)
 	if p.form != typeCloudBatch {
 		p.watch = plainWatch{known: k.plain, topic: p.topic, encoder: &s.json}
@@ -218,7 +222,10 @@ func (k *consumer) takeScratch() *scratch {
 	case s := <-k.scratches:
 		return s
 	default:
-		return &scratch{scanner: scanner{reader: record.Reader{Codecs: k.codecs}, expanding: k.expanding}}
+		return &scratch{
+			scanner: scanner{reader: record.Reader{Codecs: k.codecs}, expanding: k.expanding},
+			decoder: decoder{serde: k.serde},
+		}
 	}
 }
 
@@ -227,6 +234,7 @@ func (k *consumer) keepScratch(s *scratch) {
 	if s.scanner.reader.Kept() > keptExpanded || cap(s.scanner.record.Headers) > keptHeaders {
 		return
 	}
+	s.decoder.ctx = nil
 	select {
 	case k.scratches <- s:
 	default:
@@ -243,10 +251,10 @@ func (p *page) begin(s *scratch) {
 		p.out.buf = append(p.out.buf, '[')
 	case typeLines:
 		s.json.key, s.json.value, s.json.lines = p.query.key, p.query.value, true
-		p.append, p.after = s.json.append, "\n"
+		p.append, p.decoder, p.after = s.json.append, s.json.decoder, "\n"
 	default:
 		s.json.key, s.json.value, s.json.lines = p.query.key, p.query.value, false
-		p.append, p.between = s.json.append, ","
+		p.append, p.decoder, p.between = s.json.append, s.json.decoder, ","
 		p.out.reserve(minOutputBuffer)
 		p.out.buf = append(p.out.buf, `{"records":[`...)
 	}
@@ -256,6 +264,9 @@ func (p *page) begin(s *scratch) {
 func (p *page) end(s *scratch) {
 	s.text = p.position().append(s.text[:0])
 	p.next = string(s.text)
+	if d := s.json.decoder; d != nil && d.unsure > 0 {
+		p.hash = mix(p.hash, uint64(d.unsure)) // the page changes when the schemas come
+	}
 	switch p.form {
 	case typeCloudBatch:
 		p.out.buf = append(p.out.buf, ']', '\n')

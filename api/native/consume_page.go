@@ -61,6 +61,8 @@ type page struct {
 	// append writes one record behind dst.
 	append func(dst []byte, partition int32, r *record.Record) []byte
 	watch  plainWatch // of the encoder that splices JSON, if one does
+	// decoder is the encoder's; nil if it has none.
+	decoder *decoder
 	// between goes between records, after behind each of them.
 	between, after string
 
@@ -209,7 +211,8 @@ func (p *page) unreadable(at *place, cause error) error {
 // add takes in one record, unless the page is full.
 func (p *page) add(partition int32, r *record.Record) bool {
 	size := payloadSize(r)
-	if p.records > 0 && (p.records == p.query.maxRecords || p.bytes+size > p.query.maxBytes) {
+	if p.records > 0 && (p.records == p.query.maxRecords || p.bytes+size > p.query.maxBytes ||
+		p.decoder.isFull()) {
 		p.full = true
 		return false
 	}

@@ -218,8 +218,14 @@ func parseForm(name, v string) (form, error) {
 		return formText, nil
 	case "base64":
 		return formBase64, nil
+	case "avro":
+		return formAvro, nil
+	case "jsonschema":
+		return formJSONSchema, nil
+	case "protobuf":
+		return formProtobuf, nil
 	}
-	return formAuto, badQuery("parameter %s=%.40q: want auto, json, text or base64", name, v)
+	return formAuto, badQuery("parameter %s=%.40q: want auto, json, text, base64, avro, jsonschema or protobuf", name, v)
 }
 
 // parseWait reads a Go duration or a number of seconds.

@@ -7,6 +7,7 @@ import (
 
 	"millrace/api/rawjson"
 	"millrace/record"
+	"millrace/schemaregistry/serde"
 )
 
 // form is how keys or values are to be shown.
@@ -17,6 +18,11 @@ const (
 	formJSON               // spliced in as it is
 	formText               // a JSON string
 	formBase64             // always fits
+
+	// As the schema of the type says that the bytes name.
+	formAvro
+	formJSONSchema
+	formProtobuf
 )
 
 // What decode_error says. A field that does not fit the form asked for comes as base64.
@@ -28,11 +34,13 @@ const (
 )
 
 // jsonEncoder writes records as JSON objects. It copies what records hold once, from the batch into the answer, and
-// decodes nothing. The zero value shows everything in the first form that fits.
+// decodes nothing but what names a schema. The zero value shows everything in the first form that fits.
 type jsonEncoder struct {
 	key, value form
 	// lines keeps each record on one line: line ends between the tokens of a JSON key or value become spaces.
 	lines bool
+
+	decoder *decoder // nil: there is no registry
 
 	// plain says that all values of the batch in hand are known to be JSON that can be spliced in as it stands,
 	// plainSoFar that those seen now are.
@@ -58,7 +66,11 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 	var keyFault, valueFault string
 	if r.Key != nil {
 		dst = append(dst, `,"key`...)
-		dst, _, keyFault = e.appendField(dst, e.key, r.Key)
+		if e.decodes(e.key, serde.Key, r.Key, r.Headers) {
+			dst, keyFault = e.appendDecoded(dst, e.key, serde.Key, r.Key, r.Headers)
+		} else {
+			dst, _, keyFault = e.appendField(dst, e.key, r.Key)
+		}
 	}
 	switch {
 	case r.Value == nil:
@@ -66,11 +78,15 @@ func (e *jsonEncoder) append(dst []byte, partition int32, r *record.Record) []by
 	case e.plain:
 		dst = append(dst, `,"value":`...)
 		dst = append(dst, r.Value...)
+	case e.decodes(e.value, serde.Value, r.Value, r.Headers):
+		e.plainSoFar = false
+		dst = append(dst, `,"value`...)
+		dst, valueFault = e.appendDecoded(dst, e.value, serde.Value, r.Value, r.Headers)
 	default:
 		var spliced bool
 		dst = append(dst, `,"value`...)
 		dst, spliced, valueFault = e.appendField(dst, e.value, r.Value)
-		e.plainSoFar = e.plainSoFar && spliced
+		e.plainSoFar = e.plainSoFar && spliced && !serde.Value.HasHeader(r.Headers)
 	}
 	if len(r.Headers) > 0 {
 		dst = appendHeaders(dst, r.Headers)
@@ -179,30 +195,30 @@ func appendBase64(dst, b []byte) []byte {
 }
 
 func appendDecodeError(dst []byte, timestamp int64, key, value string) []byte {
-	dst = append(dst, `,"decode_error":"`...)
-	at := len(dst)
+	var room [256]byte
+	text := room[:0]
 	for _, f := range [...]struct{ name, fault string }{{"key", key}, {"value", value}} {
 		if f.fault == "" {
 			continue
 		}
-		dst = appendSeparator(dst, at)
-		dst = append(dst, f.name...)
-		dst = append(dst, ' ')
-		dst = append(dst, f.fault...)
+		text = appendSeparator(text)
+		text = append(text, f.name...)
+		text = append(text, ' ')
+		text = append(text, f.fault...)
 		if f.fault == jsonNull {
-			dst = append(dst, f.name...)
+			text = append(text, f.name...)
 		}
 	}
 	if !isInstant(timestamp) {
-		dst = appendSeparator(dst, at)
-		dst = append(dst, badInstant...)
-		dst = strconv.AppendInt(dst, timestamp, 10)
+		text = appendSeparator(text)
+		text = append(text, badInstant...)
+		text = strconv.AppendInt(text, timestamp, 10)
 	}
-	return append(dst, '"')
+	return rawjson.AppendString(append(dst, `,"decode_error":`...), text)
 }
 
-func appendSeparator(dst []byte, start int) []byte {
-	if len(dst) > start {
+func appendSeparator(dst []byte) []byte {
+	if len(dst) > 0 {
 		return append(dst, "; "...)
 	}
 	return dst

@@ -20,6 +20,9 @@ func (e *workEncoder) append(dst []byte, r *members.Record) []byte {
 	dst = append(dst, r.Topic...) // a topic name needs no escapes
 	dst = append(dst, '"')
 	at := len(dst)
+	if e.json.decoder != nil {
+		e.json.decoder.of(r.Topic)
+	}
 	dst = e.json.append(dst, r.Partition, &r.Record)
 	dst[at] = ','
 	return dst
@@ -83,7 +86,11 @@ type workPage struct {
 func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage) error {
 	out := output{arena: g.edge.Arena()}
 	defer out.arena.Free()
-	e := workEncoder{json: jsonEncoder{key: p.query.key, value: p.query.value, lines: p.form == typeLines}}
+	s := g.takeScratch()
+	defer g.keepScratch(s)
+	e := workEncoder{json: jsonEncoder{
+		key: p.query.key, value: p.query.value, lines: p.form == typeLines, decoder: s.decoder.begin(r.Context(), ""),
+	}}
 	out.reserve(minOutputBuffer)
 	if p.form == typeJSON {
 		out.buf = append(out.buf, `{"records":[`...)

@@ -123,6 +123,9 @@ func (s *workStream) send(p *members.Polled) error {
 			return err
 		}
 	}
+	scratch := s.takeScratch()
+	defer s.keepScratch(scratch)
+	s.encode.json.decoder = scratch.decoder.begin(s.ctx, "")
 	for i := range p.Records {
 		r := &p.Records[i]
 		b = append(b, "id: "...)

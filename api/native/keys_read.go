@@ -256,7 +256,7 @@ func (k *keyed) readIn(ctx context.Context, x *keyIndex, q *keyRequest, a *keyAn
 	}
 	s := k.consumer.takeScratch()
 	defer k.consumer.keepScratch(s)
-	gone = at.offset
+	gone, q.shown.decoder = at.offset, s.decoder.begin(ctx, q.topic.Name)
 	of := segment{batches: f.Batches, from: at.offset, before: at.offset + 1, aborted: f.Aborted}
 	_, err = s.scanner.scan(of, func(rec *record.Record) bool {
 		gone = -1
@@ -300,6 +300,9 @@ func (a *keyAnswer) take(rec *record.Record, q *keyRequest) {
 		uint64(q.shown.value))
 	for _, half := range [2][]byte{q.topic.ID[:8], q.topic.ID[8:]} {
 		h = mix(h, uint64(crc32.ChecksumIEEE(half)))
+	}
+	if d := q.shown.decoder; d != nil {
+		h = mix(h, uint64(d.unsure)) // it is shown otherwise when the schema comes
 	}
 	a.tag = `"` + strconv.FormatUint(h, 36) + `"`
 }

@@ -22,6 +22,7 @@ import (
 	"millrace/api"
 	"millrace/client"
 	members "millrace/consumer"
+	"millrace/schemaregistry/serde"
 )
 
 // Options are what a Server is made of. Edge and Client are required.
@@ -38,6 +39,8 @@ type Options struct {
 	Keys *client.Keys
 	// KeyIndexBytes bounds the memory of the indexes by which keys are read; 64 MiB by default.
 	KeyIndexBytes int64
+	// Serde translates keys and values that have schemas; nil: there is no schema registry.
+	Serde *serde.Serde
 	// Node is the name of this server among all that serve the cluster, for AbortLeft.
 	Node string
 	// Membership tells and changes the members of the metadata quorum. Without it that part of the API answers 503.
@@ -65,7 +68,7 @@ func New(o Options) *Server {
 	s := &Server{
 		edge: o.Edge, client: o.Client, membership: o.Membership,
 		producer: newProducer(o),
-		consumer: newConsumer(o.Edge, o.Client),
+		consumer: newConsumer(o.Edge, o.Client, o.Serde),
 	}
 	s.idempotency = &idempotency{edge: o.Edge, store: o.Keys}
 	s.workers = newWorkers(s.consumer, o.Members, s.idempotency)

@@ -197,6 +197,7 @@ func (h *hub) take(a *hubAnswer) error {
 	defer k.keepScratch(scratch)
 	_, offsets := h.tail()
 	e := newEventWriter(h, h.topic, offsets, len(offsets))
+	e.json.decoder = scratch.decoder.begin(h.ctx, h.topic.Name)
 	e.spare, h.spare = h.spare, nil
 	faulty, err := h.write(e, &scratch.scanner, a.results, now)
 	h.publish(e)

@@ -32,7 +32,7 @@ func idleHub(t *testing.T, members int) (h *hub, ends []net.Conn, done *int) {
 	c := client.New(mute{}, client.Options{})
 	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(1 << 20)})
 	require.NoError(t, err)
-	k := newConsumer(edge, c)
+	k := newConsumer(edge, c, nil)
 	t.Cleanup(k.close)
 	h = newHub(k.tails, hubKey{topic: "t", partition: 0}, &client.Topic{Name: "t"})
 	h.offsets, h.users = []int64{0}, members+1

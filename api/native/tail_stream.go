@@ -202,6 +202,7 @@ func (s *stream) catchUp(tail []int64) ([]frame, pace, error) {
 	scratch := k.takeScratch()
 	defer k.keepScratch(scratch)
 	e := newEventWriter(h, s.topic, s.offsets, len(tail))
+	e.json.decoder = scratch.decoder.begin(h.ctx, s.topic.Name)
 	var fault error
 	for i := range results {
 		f := &results[i]

@@ -116,7 +116,14 @@ func (d *decoder) take(rec *consumer.Record) *decodedRecord {
 }
 
 // begin forgets what was decoded for a poll before.
-func (d *decoder) begin() { d.text, d.done = d.text[:0], d.done[:0] }
+func (d *decoder) begin() {
+	d.text, d.done = d.text[:0], d.done[:0]
+	for _, pair := range d.readers {
+		for _, r := range pair {
+			r.Begin()
+		}
+	}
+}
 
 // appendDecoded appends the key and value of a record as they were decoded, and says what could not be.
 func (r *read) appendDecoded(b []byte, rec *consumer.Record) (out []byte, bad string) {

@@ -154,7 +154,8 @@ func (r *Reader) look(ctx context.Context, name frameName) (*known, error) {
 	}
 	k := &known{name: name}
 	if ok {
-		parsed, err := r.serde.registry.Parsed(ctx, v)
+		// It takes no waiting, and what is known is read even for whoever is in a hurry.
+		parsed, err := r.serde.registry.Parsed(context.WithoutCancel(ctx), v)
 		if err != nil {
 			return nil, err
 		}

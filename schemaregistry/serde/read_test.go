@@ -117,7 +117,7 @@ func TestMayFrame(t *testing.T) {
 	require.True(t, serde.Key.MayFrame(nil, header("__key_schema_id", "\x01")))
 }
 
-// FuzzReader reads any bytes, of a value or a header, without a panic, in proportion to their size, and alike each time.
+// FuzzReader reads any bytes, of a value or a header, without a panic, in proportion to their size and alike each time.
 func FuzzReader(f *testing.F) {
 	r, s := start(f)
 	ids := []byte{0}
