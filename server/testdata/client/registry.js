@@ -1,5 +1,5 @@
 // Uses a server as a schema registry by two clients that others wrote for Confluent's: registers, looks up, checks,
-// sets and deletes, and reads and writes records in each format, each client what the other and the server have written.
+// sets and deletes, and reads and writes records in each format: each client what the other and the server wrote.
 // `make test-clients` runs it with the node's address.
 "use strict";
 
