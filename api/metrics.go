@@ -50,7 +50,7 @@ func isRegistry(path string) bool {
 	case "subjects", "schemas", "compatibility", "config", "mode", "contexts":
 		return true
 	case "v1":
-		return strings.HasPrefix(path, "/v1/metadata/") || path == "/v1/schemas:batch"
+		return strings.HasPrefix(path, "/v1/metadata/") || strings.HasPrefix(path, "/v1/schemas:")
 	default:
 		return false
 	}

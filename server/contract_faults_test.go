@@ -167,6 +167,21 @@ var tellings = map[string]func(body []byte) error{
 		}
 		return isClientFault(r.Failures[0]["error_code"])
 	},
+	"checkSchemas": func(body []byte) error {
+		var r struct {
+			Results []struct {
+				Compatible bool `json:"is_compatible"`
+				Messages   []string
+			}
+		}
+		if err := json.Unmarshal(body, &r); err != nil || len(r.Results) == 0 {
+			return fmt.Errorf("no results: %w", err)
+		}
+		if r.Results[0].Compatible || len(r.Results[0].Messages) == 0 {
+			return errors.New("the schema fits, or nothing says why not")
+		}
+		return nil
+	},
 	"produceV2Records":          v2Tells,
 	"produceV2PartitionRecords": v2Tells,
 }

@@ -84,6 +84,8 @@ var registryParticulars = []particular{
 		`"schema":"{\"type\":\"record\",\"name\":\"Order\",\"fields\":[{\"name\":\"n\",\"type\":\"int\"}]}"}]}`},
 	{op: "registerSchemas", what: "a bad schema behind a good one", status: 422,
 		body: `{"schemas":[{"subject":"a","schema":"\"long\""},{"subject":"b","schema":"{}"}]}`},
+	{op: "checkSchemas", what: "a subject that none may be", status: 422,
+		body: `{"schemas":[{"subject":"a","schema":"\"long\""},{"subject":"__EMPTY","schema":"\"long\""}]}`},
 	{op: "checkCompatibility", what: "no schema", body: `{"schema":"{}"}`, status: 422},
 	{op: "checkCompatibilityWithVersion", what: "no such version", params: by{"version": "7"}, status: 404},
 	{op: "checkCompatibilityWithVersion", what: "no schema", body: `{"schema":"{}"}`, status: 422},

@@ -228,6 +228,11 @@ type RegistryBatchAnswer struct {
 	Schemas []RegistrySchema `json:"schemas"`
 }
 
+// RegistryBatchCheck Example: {"results":[{"is_compatible":true,"messages":[]},{"is_compatible":true,"messages":[]}]}
+type RegistryBatchCheck struct {
+	Results []RegistryCompatibility `json:"results"`
+}
+
 // RegistryBatchEntry A schema to register, and where.
 type RegistryBatchEntry struct {
 	Id *int32 `json:"id,omitempty"`
@@ -1010,6 +1015,9 @@ type ModifySchemaTagsJSONRequestBody = RegistryTagsRequest
 // RegisterSchemasJSONRequestBody defines body for RegisterSchemas for application/json ContentType.
 type RegisterSchemasJSONRequestBody = RegistryBatch
 
+// CheckSchemasJSONRequestBody defines body for CheckSchemas for application/json ContentType.
+type CheckSchemasJSONRequestBody = RegistryBatch
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// CheckCompatibility Check a schema as registering would
@@ -1132,6 +1140,9 @@ type ServerInterface interface {
 	// RegisterSchemas Register several schemas at once
 	// (POST /v1/schemas:batch)
 	RegisterSchemas(w http.ResponseWriter, r *http.Request)
+	// CheckSchemas Check several schemas at once
+	// (POST /v1/schemas:check)
+	CheckSchemas(w http.ResponseWriter, r *http.Request)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
@@ -1375,6 +1386,12 @@ func (_ Unimplemented) GetRegistryVersion(w http.ResponseWriter, r *http.Request
 // RegisterSchemas Register several schemas at once
 // (POST /v1/schemas:batch)
 func (_ Unimplemented) RegisterSchemas(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// CheckSchemas Check several schemas at once
+// (POST /v1/schemas:check)
+func (_ Unimplemented) CheckSchemas(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -3321,6 +3338,20 @@ func (siw *ServerInterfaceWrapper) RegisterSchemas(w http.ResponseWriter, r *htt
 	handler.ServeHTTP(w, r)
 }
 
+// CheckSchemas operation middleware
+func (siw *ServerInterfaceWrapper) CheckSchemas(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CheckSchemas(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -3496,6 +3527,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/schemas:batch", wrapper.RegisterSchemas)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/schemas:check", wrapper.CheckSchemas)
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/compatibility/subjects/{subject}/versions", wrapper.CheckCompatibility)

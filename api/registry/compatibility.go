@@ -56,11 +56,33 @@ func (a *API) check(
 	}
 	out := verdict{Compatible: found.Compatible}
 	if is(p.Verbose) {
-		messages := list(found.Messages)
-		out.Messages, out.Warnings = &messages, found.Warnings
-		for _, d := range found.Differences {
-			out.Differences = append(out.Differences, difference(d))
-		}
+		out = withReasons(&found)
+	}
+	a.answer(w, r, out, err)
+}
+
+func withReasons(found *schemaregistry.CompatibilityResult) verdict {
+	messages := list(found.Messages)
+	out := verdict{Compatible: found.Compatible, Messages: &messages, Warnings: found.Warnings}
+	for _, d := range found.Differences {
+		out.Differences = append(out.Differences, difference(d))
+	}
+	return out
+}
+
+// CheckSchemas checks several schemas, of which one may refer to another.
+func (a *API) CheckSchemas(w http.ResponseWriter, r *http.Request) {
+	var body batchBody
+	entries, err := a.readBatch(w, r, &body)
+	var found []schemaregistry.CompatibilityResult
+	if err == nil {
+		found, err = a.registry.CheckBatch(r.Context(), entries)
+	}
+	out := struct {
+		Results []verdict `json:"results"`
+	}{}
+	for i := range found {
+		out.Results = append(out.Results, withReasons(&found[i]))
 	}
 	a.answer(w, r, out, err)
 }

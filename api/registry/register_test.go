@@ -76,6 +76,24 @@ func TestConflict(t *testing.T) {
 		a.message())
 }
 
+// Several schemas are checked together, and none is registered.
+func TestCheckOfSeveral(t *testing.T) {
+	f := start(t)
+	base := entry("base", `{"type":"record","name":"Base","fields":[]}`)
+	user := entry("user", record(`{"name":"x","type":"Base"}`),
+		`"references":[{"name":"Base","subject":"base","version":-1}]`)
+	f.run(
+		step{"POST /v1/schemas:check", `{"schemas":[` + base + `,` + user + `,` + entry("bad", `{}`) + `]}`,
+			`{"results":[{"is_compatible":true,"messages":[]},{"is_compatible":true,"messages":[]},{"is_compatible":false}]}`},
+		step{"POST /v1/schemas:check", `{"schemas":[` + user + `,` + base + `]}`,
+			`{"results":[{"is_compatible":false},{"is_compatible":true}]}`},
+		step{"POST /v1/schemas:check", `{"schemas":[]}`, "422"},
+		step{"POST /v1/schemas:check", `{"schemas":[` + entry("__EMPTY", `"int"`) + `]}`, "42208"},
+		step{"GET /v1/schemas:check", "", "405"},
+		step{"GET /subjects", "", `[]`},
+	)
+}
+
 // Several schemas are registered together or not at all.
 func TestBatch(t *testing.T) {
 	f := start(t)
