@@ -18,6 +18,9 @@ func quoted(s string) string {
 	return strconv.Quote(s)
 }
 
+// maxSubject bounds the bytes of a subject: each record of it has its name.
+const maxSubject = 4096
+
 // checkSubject refuses names that no subject may have.
 func checkSubject(s string) (Subject, error) {
 	name := ParseSubject(s)
@@ -27,11 +30,15 @@ func checkSubject(s string) (Subject, error) {
 		reason = "it is not UTF-8"
 	case strings.IndexFunc(s, unicode.IsControl) >= 0:
 		reason = "it has control characters"
+	case len(s) > maxSubject:
+		reason = "it is longer than " + strconv.Itoa(maxSubject) + " bytes"
+	case ParseSubject(name.String()) != name:
+		reason = "without its context it is a subject of another one"
 	case name.Name == "__GLOBAL" || name.Name == "__EMPTY":
 		reason = "the name is reserved"
 	case name.Context == globalContext:
 		reason = "the context is above all others, and has no subjects"
-	case strings.HasPrefix(s, EveryContext):
+	case strings.HasPrefix(name.String(), EveryContext):
 		reason = "it is in no single context"
 	default:
 		return name, nil

@@ -322,7 +322,8 @@ func TestRules(t *testing.T) {
 
 func TestSubjectNames(t *testing.T) {
 	d := newDesk(t)
-	for _, bad := range []string{"a\x01", "__GLOBAL", "__EMPTY", ":.__GLOBAL:s", ":.c:__GLOBAL", ":*:s", "a\xff"} {
+	for _, bad := range []string{"a\x01", "__GLOBAL", "__EMPTY", ":.__GLOBAL:s", ":.c:__GLOBAL", ":*:s", "a\xff",
+		":.::.c:s", ":.::.__GLOBAL:", ":.::*:s", strings.Repeat("s", maxSubject+1)} {
 		_, err := d.try(bad, `"int"`, nil)
 		d.refuses(CodeInvalidSubject, err)
 		d.refuses(CodeInvalidSubject, d.SetMode(t.Context(), bad, new(ReadOnly), false))
