@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"unicode"
+	"unicode/utf8"
 
 	"millrace/api/rawjson"
 	"millrace/schemaregistry/schema"
@@ -69,6 +71,28 @@ func (k key) append(dst []byte) []byte {
 	return append(append(dst, `,"magic":`...), magic, '}')
 }
 
+// readOwnKey reads the key of a version in the bytes that append gives it; ok is false for any other bytes.
+func readOwnKey(data []byte) (k key, ok bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"keytype":"SCHEMA","subject":"`))
+	if !ok {
+		return key{}, false
+	}
+	rest, ok = bytes.CutSuffix(rest, []byte(`,"magic":1}`))
+	if !ok {
+		return key{}, false
+	}
+	name, number, ok := bytes.Cut(rest, []byte(`","version":`))
+	if !ok || !utf8.Valid(name) || bytes.ContainsAny(name, "\\\"") || bytes.ContainsFunc(name, unicode.IsControl) {
+		return key{}, false
+	}
+	n, ok := rawjson.Int64(number)
+	if !ok || n < 1 || n > math.MaxInt32 || number[0] == '0' {
+		return key{}, false
+	}
+	k = key{kind: kindSchema, subject: ParseSubject(string(name)), version: int(n)}
+	return k, len(k.subject.String()) == len(name) // else the default context is spelt out
+}
+
 // readKey reads a key in any bytes.
 func readKey(data []byte) (key, error) {
 	var in struct {
@@ -128,6 +152,52 @@ type readSchemaValue struct {
 	RuleSet    *schema.RuleSet    `json:"ruleSet"`
 	Schema     string             `json:"schema"`
 	Deleted    bool               `json:"deleted"`
+}
+
+// read reads the value as it is written mostly, at a third of the cost; ok is false for one that needs more care.
+func (v *readSchemaValue) read(data []byte) (ok bool) {
+	c := rawjson.Cursor{Data: data}
+	if c.Begin('{') != nil {
+		return false
+	}
+	for first := true; ; first = false {
+		name, more, err := c.Member(first)
+		if err != nil {
+			return false
+		}
+		if !more {
+			return c.End() == nil
+		}
+		value, _, err := c.Value(rawjson.MaxDepth)
+		if err != nil || !v.take(string(name), value) {
+			return false
+		}
+	}
+}
+
+// take reads a member.
+func (v *readSchemaValue) take(name string, value []byte) (ok bool) {
+	var text []byte
+	switch name {
+	case "subject", "version", "md5":
+		return true
+	case "id":
+		n, ok := rawjson.Int64(value)
+		v.ID = int(n)
+		return ok
+	case "schema":
+		text, ok = rawjson.Text(value)
+		v.Schema = string(text)
+		return ok && utf8.Valid(text)
+	case "schemaType":
+		text, ok = rawjson.Text(value)
+		v.SchemaType = schema.Type(text)
+		return ok && utf8.Valid(text)
+	case "deleted":
+		v.Deleted = string(value) == "true"
+		return v.Deleted || string(value) == "false"
+	}
+	return false
 }
 
 func (v *readSchemaValue) check() error {
@@ -208,12 +278,15 @@ func readEntry(rawKey, value []byte) (entry, error) {
 	if rawKey == nil {
 		return entry{}, fmt.Errorf("it has no key")
 	}
-	k, err := readKey(rawKey)
-	if err != nil || k.kind == kindOther {
-		return entry{}, err
+	k, own := readOwnKey(rawKey)
+	if !own {
+		var err error
+		if k, err = readKey(rawKey); err != nil || k.kind == kindOther {
+			return entry{}, err
+		}
 	}
 	e := entry{key: k, gone: value == nil}
-	if !bytes.Equal(rawKey, k.append(make([]byte, 0, len(rawKey)))) {
+	if !own && !bytes.Equal(rawKey, k.append(make([]byte, 0, len(rawKey)))) {
 		e.spelling = string(rawKey)
 	}
 	if e.gone {
@@ -223,6 +296,12 @@ func readEntry(rawKey, value []byte) (entry, error) {
 }
 
 func (e *entry) readValue(value []byte) error {
+	if e.key.kind == kindSchema {
+		if e.schema.read(value) {
+			return e.schema.check()
+		}
+		e.schema = readSchemaValue{}
+	}
 	var into any
 	var config configValue
 	var mode modeValue

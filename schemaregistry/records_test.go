@@ -1,6 +1,7 @@
 package schemaregistry
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -122,5 +123,30 @@ func FuzzReadEntry(f *testing.F) {
 		s.apply(&e)
 		require.Zero(t, s.versions)
 		require.Empty(t, s.spellings)
+	})
+}
+
+// The quick ways of reading say what the careful ones do.
+func FuzzReadQuickly(f *testing.F) {
+	for _, value := range []string{
+		`{"subject":"s","version":1,"id":1,"md5":"AA==","schemaType":"JSON","schema":"{\"a\":\"\\u00e9\"}"}`,
+		`{"id":1,"id":2,"schema":"x","references":[]}`, `{"ID":1}`, `{"id":1.0}`, `{"schema":"\ud800"}`, `{"deleted":null}`,
+		`{"deleted":true}`,
+	} {
+		f.Add([]byte(`{"keytype":"SCHEMA","subject":":.c:s","version":1,"magic":1}`), []byte(value))
+	}
+	f.Add([]byte(`{"keytype":"SCHEMA","subject":":.:s","version":01,"magic":1}`), []byte(`{}`))
+	f.Fuzz(func(t *testing.T, k, value []byte) {
+		if quick, ok := readOwnKey(k); ok {
+			careful, err := readKey(k)
+			require.NoError(t, err)
+			require.Equal(t, careful, quick)
+			require.Equal(t, string(k), string(quick.append(nil)))
+		}
+		var quick, careful readSchemaValue
+		if quick.read(value) {
+			require.NoError(t, json.Unmarshal(value, &careful))
+			require.Equal(t, careful, quick)
+		}
 	})
 }
