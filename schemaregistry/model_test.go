@@ -187,8 +187,8 @@ func codeOf(err error) int {
 	return AsError(err).Code
 }
 
-// Whatever is done and lost on the way, the registry answers as the model does, and both the log and the log once compacted fold into the
-// same state with the same next ids.
+// Whatever is done and lost on the way, the registry answers as the model does, and both the log and the log once
+// compacted fold into the same state with the same next ids.
 func TestRegistryIsAsTheModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		log := newFakeLog()
