@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// CheckBatch checks schemas as registering one after the other would: one may refer to another one that comes before it.
-// Nothing is registered. A schema that is not valid is one that does not fit.
+// CheckBatch checks schemas as registering one after the other would: one may refer to another one that comes before
+// it. Nothing is registered. A schema that is not valid is one that does not fit.
 func (r *Registry) CheckBatch(ctx context.Context, entries []BatchEntry) ([]CompatibilityResult, error) {
 	if len(entries) > maxBatch {
 		return nil, refuse(CodeTooLarge, "a batch has at most %d schemas", maxBatch)
@@ -39,7 +39,8 @@ func isInvalid(code int) bool {
 	return code == CodeInvalidSchema || code == CodeInvalidRuleSet || code == CodeTooLarge
 }
 
-// checkEntry checks one schema against a view, and adds it there for those that refer to it, also where it does not fit.
+// checkEntry checks one schema against a view, and adds it there for those that refer to it, also where it does not
+// fit.
 func (r *Registry) checkEntry(ctx context.Context, w *view, e *BatchEntry) (out CompatibilityResult, err error) {
 	if err := checkRules(e.Request.Content.RuleSet); err != nil {
 		return out, err

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -64,6 +66,25 @@ type registryReference struct {
 	Version int    `json:"version"`
 }
 
+// latestVersion stands for the newest version of a subject.
+const latestVersion = -1
+
+// UnmarshalJSON reads a reference; one without a version, or with "latest", is to the newest.
+func (r *registryReference) UnmarshalJSON(text []byte) error {
+	var in struct {
+		Name, Subject string
+		Version       json.RawMessage
+	}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	*r = registryReference{Name: in.Name, Subject: in.Subject, Version: latestVersion}
+	if v := string(in.Version); v == "" || v == "null" || strings.EqualFold(v, `"latest"`) {
+		return nil
+	}
+	return json.Unmarshal(in.Version, &r.Version)
+}
+
 func subjectPath(subject string, more ...string) string {
 	path := "/subjects/" + url.PathEscape(subject)
 	for _, m := range more {
@@ -74,35 +95,41 @@ func subjectPath(subject string, more ...string) string {
 
 func newSchemaList(c *cli) *cobra.Command {
 	var prefix string
-	var deleted bool
+	var deleted, all bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List subjects with their newest version",
+		Short: "List subjects with their newest version, or all versions",
 		Example: `  millrace schema list
-  millrace schema list --prefix orders-
+  millrace schema list --prefix orders- --all
   millrace schema list --prefix :.staging: --deleted -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.listSchemas(cmd.Context(), prefix, deleted) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{"subjectPrefix": {prefix}, "latestOnly": {strconv.FormatBool(!all)}}
+			if deleted {
+				query.Set("deleted", "true")
+			}
+			return c.listSchemas(cmd.Context(), query)
+		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", ":*:", "only subjects that begin so; :*: begins all contexts, :.ctx: one")
-	cmd.Flags().BoolVar(&deleted, "deleted", false, "also subjects that are softly deleted")
+	cmd.Flags().StringVar(&prefix, "prefix", everyContext, "only subjects that begin so; :*: begins all contexts, "+
+		":.ctx: one")
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "also what is softly deleted")
+	cmd.Flags().BoolVar(&all, "all", false, "all versions, not only the newest")
 	return cmd
 }
 
 // schemasPage is how many versions are asked for at once.
 const schemasPage = 1000
 
-func (c *cli) listSchemas(ctx context.Context, prefix string, deleted bool) error {
+func (c *cli) listSchemas(ctx context.Context, query url.Values) error {
 	asJSON, r, err := c.client()
 	if err != nil {
 		return err
 	}
 	all := []registrySchema{}
 	for {
-		query := url.Values{
-			"subjectPrefix": {prefix}, "latestOnly": {"true"}, "deleted": {strconv.FormatBool(deleted)},
-			"offset": {strconv.Itoa(len(all))}, "limit": {strconv.Itoa(schemasPage)},
-		}
+		query.Set("offset", strconv.Itoa(len(all)))
+		query.Set("limit", strconv.Itoa(schemasPage))
 		var page []registrySchema
 		if err := r.do(ctx, call{method: http.MethodGet, path: "/schemas", query: query}, &page); err != nil {
 			return err
@@ -134,62 +161,70 @@ func (c *cli) listSchemas(ctx context.Context, prefix string, deleted bool) erro
 func newSchemaGet(c *cli) *cobra.Command {
 	var version, format string
 	var id int
+	var deleted bool
 	cmd := &cobra.Command{
 		Use:   "get [SUBJECT]",
 		Short: "Print a schema",
-		Long: `Print the text of a subject's schema, its newest version unless --version names one, or the schema of an id.
-With -o json the whole answer comes: id, type, references, metadata and rules.`,
+		Long: `Print the text of a subject's schema, its newest version unless --version names one, or the schema of an
+id. With -o json the whole answer comes: id, type, references, metadata and rules.`,
 		Example: `  millrace schema get orders-value > order.avsc
   millrace schema get orders-value --version 3 -o json
   millrace schema get --id 17
   millrace schema get orders-value --format resolved`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := fmt.Sprintf("/schemas/ids/%d", id)
+			path, query := fmt.Sprintf("/schemas/ids/%d", id), url.Values{}
+			byID := cmd.Flags().Changed("id")
 			switch {
-			case len(args) == 1 && id != 0, len(args) == 0 && id == 0:
+			case len(args) == 1 && byID, len(args) == 0 && !byID:
 				return usagef("give a subject or --id, one of them")
+			case byID && (cmd.Flags().Changed("version") || deleted):
+				return usagef("--version and --deleted go with a subject, not with --id")
 			case len(args) == 1:
 				path = subjectPath(args[0], "versions", version)
 			}
-			return c.getSchema(cmd.Context(), path, format)
+			if format != "" {
+				query.Set("format", format)
+			}
+			if deleted {
+				query.Set("deleted", "true")
+			}
+			return c.getSchema(cmd.Context(), path, query)
 		},
 	}
 	cmd.Flags().StringVar(&version, "version", "latest", "the version of the subject")
 	cmd.Flags().IntVar(&id, "id", 0, "the schema's id")
-	cmd.Flags().StringVar(&format, "format", "", "resolved writes out an Avro schema's references, serialized is a Protobuf "+
-		"descriptor")
+	cmd.Flags().BoolVar(&deleted, "deleted", false, "also a version that is softly deleted")
+	cmd.Flags().StringVar(&format, "format", "", "resolved writes out an Avro schema's references, serialized is a "+
+		"Protobuf descriptor")
 	return cmd
 }
 
-func (c *cli) getSchema(ctx context.Context, path, format string) error {
+func (c *cli) getSchema(ctx context.Context, path string, query url.Values) error {
 	asJSON, r, err := c.client()
 	if err != nil {
 		return err
 	}
-	get := call{method: http.MethodGet, path: path}
-	if format != "" {
-		get.query = url.Values{"format": {format}}
-	}
 	var raw json.RawMessage
-	if err := r.do(ctx, get, &raw); err != nil || asJSON {
+	if err := r.do(ctx, call{method: http.MethodGet, path: path, query: query}, &raw); err != nil || asJSON {
 		return c.raw(raw, err)
 	}
 	var s registrySchema
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("the server's answer: %w", err)
 	}
-	fmt.Fprintln(c.out, strings.TrimSuffix(s.pretty(), "\n"))
-	return nil
+	_, err = io.WriteString(c.out, s.pretty())
+	return err
 }
 
-// pretty is the text for people to read: JSON is indented.
+// pretty is the text for people to read: JSON is indented, and all ends in one newline.
 func (s *registrySchema) pretty() string {
 	var out bytes.Buffer
-	if s.kind() == "PROTOBUF" || json.Indent(&out, []byte(s.Schema), "", "  ") != nil {
-		return s.Schema
+	text := strings.TrimSpace(s.Schema)
+	if s.kind() != "PROTOBUF" && json.Indent(&out, []byte(text), "", "  ") == nil {
+		text = out.String()
 	}
-	return out.String()
+	return text + "\n"
 }
 
 // schemaFlags are the flags of commands that read a schema from a file.
@@ -202,8 +237,8 @@ type schemaFlags struct {
 func (f *schemaFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.typ, "type", "", "avro, json or protobuf; by default what the file's name ends in says: "+
 		".avsc, .json or .proto")
-	cmd.Flags().StringArrayVar(&f.references, "reference", nil, "NAME=SUBJECT:VERSION of a schema that this one refers to; "+
-		"may be given more than once")
+	cmd.Flags().StringArrayVar(&f.references, "reference", nil, "NAME=SUBJECT:VERSION of a schema that this one "+
+		"refers to; may be given more than once")
 	cmd.Flags().BoolVar(&f.normalize, "normalize", false, "compare and store the schema in its normal form")
 }
 
@@ -225,7 +260,8 @@ func (f *schemaFlags) read(c *cli, file string) (*registrySchema, error) {
 	switch s.Type {
 	case "":
 		if s.Type = schemaEndings()[strings.ToLower(filepath.Ext(file))]; s.Type == "" {
-			return nil, usagef("%s: its name does not say what kind of schema it is; give --type avro, json or protobuf", file)
+			return nil, usagef("%s: its name does not say what kind of schema it is; give --type avro, json or protobuf",
+				file)
 		}
 	case "AVRO", "JSON", "PROTOBUF":
 	case "JSONSCHEMA":
@@ -240,9 +276,41 @@ func (f *schemaFlags) read(c *cli, file string) (*registrySchema, error) {
 		}
 		s.References = append(s.References, ref)
 	}
+	if err := s.readReferences(file + ".references"); err != nil {
+		return nil, err
+	}
 	var err error
 	s.Schema, err = c.readText(file)
 	return s, err
+}
+
+// referencesHelp says how files tell what their schemas refer to.
+const referencesHelp = `A schema that refers to others names them with --reference, or in a file beside it with
+.references behind its whole name: a JSON list such as [{"name":"Money","subject":"money","version":1}]. The name is
+what the schema itself says: the full name of an Avro type, what "$ref" says in JSON Schema, the path of a Protobuf
+import.
+`
+
+// readReferences adds what the file beside a schema's lists, if there is one.
+func (s *registrySchema) readReferences(file string) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var refs []registryReference
+	if err := json.Unmarshal(text, &refs); err != nil {
+		return fmt.Errorf(`%s: want a JSON list of {"name","subject","version"}: %w`, file, err)
+	}
+	for _, ref := range refs {
+		if ref.Name == "" || ref.Subject == "" {
+			return failf(exitFailed, `%s: a reference needs "name" and "subject"`, file)
+		}
+	}
+	s.References = append(s.References, refs...)
+	return nil
 }
 
 // schemaFileBytes bounds a schema's file: a server takes no larger ones.
@@ -278,7 +346,7 @@ func parseReference(text string) (registryReference, error) {
 	}
 	version, err := strconv.Atoi(rest[at+1:])
 	if rest[at+1:] == "latest" {
-		version, err = -1, nil
+		version, err = latestVersion, nil
 	}
 	if err != nil {
 		return registryReference{}, usagef("--reference %q: %q is no version", text, rest[at+1:])
@@ -291,8 +359,11 @@ func newSchemaRegister(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "register SUBJECT FILE",
 		Short: "Make a schema a version of a subject",
-		Long: `Make the schema in a file, or on standard input for -, the newest version of a subject. A schema that the subject
-has already keeps its version, so the command may be repeated. One that is not compatible is refused with the reasons.`,
+		Long: `Make the schema in a file, or on standard input for -, the newest version of a subject. A schema that the
+subject has already keeps its version, so the command may be repeated. One that is not compatible is refused with the
+reasons.
+
+` + referencesHelp,
 		Example: `  millrace schema register orders-value order.avsc
   millrace schema register orders-value order.proto --reference money.proto=money:1
   cat order.json | millrace schema register orders-value - --type json`,
@@ -317,15 +388,37 @@ func (c *cli) registerSchema(ctx context.Context, subject string, s *registrySch
 	post := jsonCall(http.MethodPost, subjectPath(subject, "versions"), s)
 	post.query = query
 	var raw json.RawMessage
-	if err := r.do(ctx, post, &raw); err != nil || asJSON {
+	err = r.do(ctx, post, &raw)
+	if statusOf(err) == http.StatusConflict {
+		return c.whyRefused(ctx, r, subject, s, query, err)
+	}
+	if err != nil || asJSON {
 		return c.raw(raw, err)
 	}
 	var stored registrySchema
 	if err := json.Unmarshal(raw, &stored); err != nil {
 		return fmt.Errorf("the server's answer: %w", err)
 	}
+	if stored.Version == 0 { // older registries tell the id alone
+		fmt.Fprintf(c.out, "%s: id %d\n", subject, stored.ID)
+		return nil
+	}
 	fmt.Fprintf(c.out, "%s version %d, id %d\n", subject, stored.Version, stored.ID)
 	return nil
+}
+
+// whyRefused says in lines why a schema is not compatible, if the registry has that to say, and returns its refusal.
+func (c *cli) whyRefused(ctx context.Context, r *remote, subject string, s *registrySchema, query url.Values,
+	refused error,
+) error {
+	verdict, err := r.compatible(ctx, subject, "", s, query)
+	if err != nil || verdict.Compatible || len(verdict.Differences) == 0 {
+		return refused
+	}
+	var reasons strings.Builder
+	verdict.reasons(&reasons, "  ")
+	return failf(exitFailed, "the schema is not compatible with subject %s, and was not registered:\n%s", subject,
+		strings.TrimSuffix(reasons.String(), "\n"))
 }
 
 func newSchemaDelete(c *cli) *cobra.Command {
@@ -334,9 +427,9 @@ func newSchemaDelete(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete SUBJECT",
 		Short: "Delete a subject, or one version of it",
-		Long: `Delete a subject with all its versions, or with --version one of them. A deleted version is no longer found by its
-subject, but its id still resolves, so that data stays readable. With --permanent what was deleted before is forgotten, and
-data with its id cannot be read any more; there is no way back.`,
+		Long: `Delete a subject with all its versions, or with --version one of them. A deleted version is no longer found by
+its subject, but its id still resolves, so that data stays readable. With --permanent what was deleted before is
+forgotten, and data with its id cannot be read any more; there is no way back.`,
 		Example: `  millrace schema delete orders-value --version 3
   millrace schema delete orders-value
   millrace schema delete orders-value --permanent`,
@@ -367,11 +460,15 @@ func (c *cli) deleteSchema(ctx context.Context, subject, path string, permanent 
 	if err := r.do(ctx, del, &raw); err != nil || asJSON {
 		return c.raw(raw, err)
 	}
-	how := "deleted"
+	how, what := "deleted", "version"
 	if permanent {
 		how = "deleted for good"
 	}
-	fmt.Fprintf(c.out, "%s: versions %s %s\n", subject, strings.Trim(string(bytes.TrimSpace(raw)), "[]"), how)
+	numbers := strings.Trim(string(bytes.TrimSpace(raw)), "[]")
+	if strings.Contains(numbers, ",") {
+		what += "s"
+	}
+	fmt.Fprintf(c.out, "%s: %s %s %s\n", subject, what, strings.ReplaceAll(numbers, ",", ", "), how)
 	return nil
 }
 
@@ -380,10 +477,10 @@ func newSchemaCompat(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compat [SUBJECT] [LEVEL]",
 		Short: "Show or set how compatible the versions of a subject must be",
-		Long: `Show the compatibility level in force for a subject, or set its own. Without a subject it is the level of all that
-have none of their own; to set that, give "" as the subject. The levels are NONE, BACKWARD (a new schema reads what was
-written with the one before), FORWARD (the one before reads what the new one writes), FULL (both), and each but NONE with
-_TRANSITIVE: against all versions.`,
+		Long: `Show the compatibility level in force for a subject, or set its own. Without a subject it is the level of all
+that have none of their own; to set that, give "" as the subject. The levels are NONE, BACKWARD (a new schema reads what
+was written with the one before), FORWARD (the one before reads what the new one writes), FULL (both), and each but NONE
+with _TRANSITIVE: against all versions.`,
 		Example: `  millrace schema compat
   millrace schema compat orders-value
   millrace schema compat orders-value FULL_TRANSITIVE

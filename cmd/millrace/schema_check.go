@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -20,8 +20,8 @@ import (
 type compatibility struct {
 	Compatible  bool               `json:"is_compatible"`
 	Messages    []string           `json:"messages"`
-	Differences []schemaDifference `json:"differences"`
-	Warnings    []string           `json:"warnings"`
+	Differences []schemaDifference `json:"differences,omitempty"`
+	Warnings    []string           `json:"warnings,omitempty"`
 }
 
 type schemaDifference struct {
@@ -29,8 +29,8 @@ type schemaDifference struct {
 	Path        string `json:"path"`
 	Compatible  bool   `json:"compatible"`
 	Description string `json:"description"`
-	Old         string `json:"old"`
-	New         string `json:"new"`
+	Old         string `json:"old,omitempty"`
+	New         string `json:"new,omitempty"`
 	Version     int    `json:"version"`
 }
 
@@ -40,13 +40,15 @@ func newSchemaCheck(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH...",
 		Short: "Check whether schemas in files could be registered, as a step of CI",
-		Long: `Check each schema in the files, and in the files of the folders, against the registry: whether it is valid, and
-compatible with the versions of its subject as registering it would ask. Nothing is registered. A file's subject is its
-name without its ending: orders-value.avsc is checked against orders-value; --subject names that of a single file. In
-folders, files that end in .avsc, .json, .jsonschema or .proto count.
+		Long: `Check each schema in the files, and in the files of the folders, against the registry: whether it is valid,
+and compatible with the versions of its subject as registering it would ask. Nothing is registered.
 
-A schema that refers to others has a file beside it with .references behind the whole name: a JSON list of
-{"name","subject","version"}.
+A file's subject is its name without its ending: orders-value.avsc is checked against orders-value; --subject names that
+of a single file. In folders, files that end in .avsc, .json, .jsonschema or .proto count.
+
+` + referencesHelp + `
+Files may refer to each other also where none is registered yet: leave "version" out, or let it be "latest", and a file
+is checked with what is in the other file.
 
 The command ends with code 1 when a schema is not valid or not compatible.`,
 		Example: `  millrace schema check schemas/
@@ -108,6 +110,8 @@ type checked struct {
 	Subject string `json:"subject"`
 	New     bool   `json:"new"` // the subject has no version yet
 	compatibility
+
+	schema *registrySchema
 }
 
 func (c *cli) checkSchemas(ctx context.Context, files []string, subject string, f *schemaFlags) error {
@@ -115,17 +119,25 @@ func (c *cli) checkSchemas(ctx context.Context, files []string, subject string, 
 	if err != nil {
 		return err
 	}
-	bad := 0
-	all := make([]checked, 0, len(files))
+	all := make([]*checked, 0, len(files))
 	for _, file := range files {
-		one, err := c.checkFile(ctx, r, file, subject, f)
+		one, err := c.readChecked(file, subject, f)
 		if err != nil {
 			return err
 		}
+		all = append(all, one)
+	}
+	if err := onePerSubject(all); err != nil {
+		return err
+	}
+	if err := r.checkAll(ctx, all, f.normalize); err != nil {
+		return err
+	}
+	bad := 0
+	for _, one := range all {
 		if !one.Compatible {
 			bad++
 		}
-		all = append(all, *one)
 		if !asJSON {
 			c.showChecked(one)
 		}
@@ -141,52 +153,120 @@ func (c *cli) checkSchemas(ctx context.Context, files []string, subject string, 
 	return nil
 }
 
-// checkFile asks the registry about one file.
-func (c *cli) checkFile(ctx context.Context, r *remote, file, subject string, f *schemaFlags) (*checked, error) {
-	s, err := f.read(c, file)
-	if err != nil {
-		return nil, err
-	}
-	if err := readReferences(file+".references", s); err != nil {
-		return nil, err
-	}
+func (c *cli) readChecked(file, subject string, f *schemaFlags) (*checked, error) {
 	if subject == "" {
 		if file == "-" {
 			return nil, usagef("a schema on standard input needs --subject")
 		}
 		subject = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	}
-	one := &checked{File: file, Subject: subject}
-	verdict, err := r.compatible(ctx, subject, "", s, f.query())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	one.compatibility = *verdict
-	var versions []int
-	err = r.get(ctx, subjectPath(subject, "versions"), &versions)
-	if code := registryCode(err); code == codeNoSubject {
-		err, one.New = nil, true
-	}
-	return one, err
+	s, err := f.read(c, file)
+	return &checked{File: file, Subject: subject, schema: s}, err
 }
 
-// codeNoSubject is the registry's number for a subject that is not there.
-const codeNoSubject = 40401
+// onePerSubject refuses files of the same subject: which of them would be its next version is not said.
+func onePerSubject(all []*checked) error {
+	files := map[string]string{}
+	for _, one := range all {
+		if other := files[one.Subject]; other != "" {
+			return usagef("%s and %s are both of subject %s", other, one.File, one.Subject)
+		}
+		files[one.Subject] = one.File
+	}
+	return nil
+}
 
-// readReferences adds what the file beside a schema's lists, if there is one.
-func readReferences(file string, s *registrySchema) error {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+// checkAll asks the registry about files. Those that have to do with each other are checked together, each after those
+// that it refers to; a registry of another make cannot do that, and need not where files stand alone.
+func (r *remote) checkAll(ctx context.Context, all []*checked, normalize bool) error {
+	together := inOrder(all)
+	part := map[*checked]bool{}
+	for _, one := range together {
+		part[one] = true
+	}
+	query := url.Values{}
+	if normalize {
+		query.Set("normalize", "true")
+	}
+	for _, one := range all {
+		if !part[one] {
+			verdict, err := r.compatible(ctx, one.Subject, "", one.schema, query)
+			if err != nil {
+				return fmt.Errorf("%s: %w", one.File, err)
+			}
+			one.compatibility = *verdict
+		}
+		var versions []int
+		err := r.get(ctx, subjectPath(one.Subject, "versions"), &versions)
+		if one.New = statusOf(err) == http.StatusNotFound; err != nil && !one.New {
+			return fmt.Errorf("%s: %w", one.File, err)
+		}
+	}
+	return r.checkTogether(ctx, together, normalize)
+}
+
+// inOrder gives the files that refer to others of them, or are referred to, each after those that it refers to.
+func inOrder(all []*checked) (out []*checked) {
+	of := map[string]*checked{}
+	for _, one := range all {
+		of[one.Subject] = one
+	}
+	part := map[*checked]bool{}
+	for _, one := range all {
+		for _, ref := range one.schema.References {
+			if other := of[ref.Subject]; other != nil && ref.Version == latestVersion {
+				part[one], part[other] = true, true
+			}
+		}
+	}
+	seen := map[*checked]bool{}
+	var take func(one *checked)
+	take = func(one *checked) {
+		if one == nil || seen[one] || !part[one] {
+			return
+		}
+		seen[one] = true
+		for _, ref := range one.schema.References {
+			take(of[ref.Subject])
+		}
+		out = append(out, one)
+	}
+	for _, one := range all {
+		take(one)
+	}
+	return out
+}
+
+// checkTogether asks about files of which each may refer to those before it.
+func (r *remote) checkTogether(ctx context.Context, files []*checked, normalize bool) error {
+	if len(files) == 0 {
 		return nil
 	}
-	if err != nil {
+	body := struct {
+		Schemas   []registrySchema `json:"schemas"`
+		Normalize bool             `json:"normalize"`
+	}{Normalize: normalize}
+	for _, one := range files {
+		s := *one.schema
+		s.Subject = one.Subject
+		body.Schemas = append(body.Schemas, s)
+	}
+	var answer struct {
+		Results []compatibility `json:"results"`
+	}
+	err := r.do(ctx, jsonCall(http.MethodPost, "/v1/schemas:check", &body), &answer)
+	switch {
+	case statusOf(err) == http.StatusNotFound:
+		return failf(exitFailed, "%s refers to another file, and the registry at %s cannot check files together: "+
+			"register that one first, and name its version", files[len(files)-1].File, r.base)
+	case err != nil:
 		return err
+	case len(answer.Results) != len(files):
+		return failf(exitFailed, "the server's answer has %d results for %d files", len(answer.Results), len(files))
 	}
-	var refs []registryReference
-	if err := json.Unmarshal(text, &refs); err != nil {
-		return fmt.Errorf(`%s: want a JSON list of {"name","subject","version"}: %w`, file, err)
+	for i, one := range files {
+		one.compatibility = answer.Results[i]
 	}
-	s.References = append(s.References, refs...)
 	return nil
 }
 
@@ -214,28 +294,37 @@ func (c *cli) showChecked(one *checked) {
 		what = "new"
 	}
 	fmt.Fprintf(c.out, "%-8s %s (%s)\n", what, one.File, one.Subject)
-	if !one.Compatible {
-		c.showReasons(&one.compatibility)
-	}
-	for _, w := range one.Warnings {
-		fmt.Fprintf(c.out, "         warning: %s\n", w)
-	}
+	one.reasons(c.out, "         ")
 }
 
-// showReasons lists why a schema is refused: the differences, or the messages where there are none.
-func (c *cli) showReasons(v *compatibility) {
-	shown := false
-	for _, d := range v.Differences {
-		if !d.Compatible {
-			fmt.Fprintf(c.out, "         %s at %s, against version %d: %s\n", d.Kind, d.Path, d.Version, d.Description)
+// reasons lists why a schema is refused: the differences, or the messages where there are none; and all warnings.
+func (v *compatibility) reasons(out io.Writer, indent string) {
+	shown := v.Compatible
+	for i := range v.Differences {
+		if d := &v.Differences[i]; !d.Compatible {
+			fmt.Fprintf(out, "%s%s\n", indent, d)
 			shown = true
 		}
 	}
 	for _, m := range v.Messages {
 		if !shown {
-			fmt.Fprintf(c.out, "         %s\n", m)
+			fmt.Fprintf(out, "%s%s\n", indent, m)
 		}
 	}
+	for _, w := range v.Warnings {
+		fmt.Fprintf(out, "%swarning: %s\n", indent, w)
+	}
+}
+
+func (d *schemaDifference) String() string {
+	out := d.Kind
+	if !strings.Contains(d.Description, "'"+d.Path+"'") {
+		out += " at " + d.Path
+	}
+	if d.Version > 0 {
+		out += fmt.Sprintf(", against version %d", d.Version)
+	}
+	return out + ": " + d.Description
 }
 
 func newSchemaDiff(c *cli) *cobra.Command {
@@ -244,8 +333,8 @@ func newSchemaDiff(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff SUBJECT [FILE]",
 		Short: "Show how a schema differs from a version of a subject, and what that does to readers",
-		Long: `Show line by line how the schema in a file, or another version of the subject, differs from a version, and each
-difference that the registry finds under the subject's compatibility level.`,
+		Long: `Show line by line how the schema in a file, or another version of the subject, differs from a version, and
+each difference that the registry finds under the subject's compatibility level.`,
 		Example: `  millrace schema diff orders-value order.avsc
   millrace schema diff orders-value --from 1 --to 3
   millrace schema diff orders-value order.avsc --from 2`,
@@ -304,7 +393,8 @@ func (c *cli) diffSchema(ctx context.Context, subject, file, from, to string, f 
 	}
 	d.compatibility = *verdict
 	d.Diff, err = difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: difflib.SplitLines(old.pretty()), B: difflib.SplitLines(young.pretty()), FromFile: d.From, ToFile: d.To, Context: 3,
+		A: difflib.SplitLines(old.pretty()), B: difflib.SplitLines(young.pretty()), FromFile: d.From, ToFile: d.To,
+		Context: 3,
 	})
 	if err != nil {
 		return err
@@ -321,22 +411,16 @@ func (c *cli) showComparison(d *schemaComparison) {
 		fmt.Fprintln(c.out, "the texts are the same")
 	}
 	fmt.Fprint(c.out, d.Diff)
+	fmt.Fprintln(c.out)
 	if d.Compatible {
-		fmt.Fprintln(c.out, "\ncompatible")
+		fmt.Fprintln(c.out, "compatible")
 	} else {
-		fmt.Fprintln(c.out, "\nNOT compatible")
-		if len(d.Differences) == 0 {
-			c.showReasons(&d.compatibility)
+		fmt.Fprintln(c.out, "NOT compatible")
+	}
+	for i := range d.Differences {
+		if one := &d.Differences[i]; one.Compatible {
+			fmt.Fprintf(c.out, "  fine: %s\n", one)
 		}
 	}
-	for _, one := range d.Differences {
-		mark := "  "
-		if !one.Compatible {
-			mark = "! "
-		}
-		fmt.Fprintf(c.out, "%s%s at %s: %s\n", mark, one.Kind, one.Path, one.Description)
-	}
-	for _, w := range d.Warnings {
-		fmt.Fprintf(c.out, "  warning: %s\n", w)
-	}
+	d.reasons(c.out, "  ")
 }

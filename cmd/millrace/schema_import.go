@@ -24,17 +24,17 @@ func newSchemaImport(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import --from URL",
 		Short: "Copy another registry: ids, versions, deleted ones, configs and modes",
-		Long: `Copy the schemas of a registry that runs at another URL over its API: each version with its number and its id, so
-that data that names ids stays readable, also versions that are softly deleted, and the configs and modes of subjects and
-contexts. The other registry is only read.
+		Long: `Copy the schemas of a registry that runs at another URL over its API: each version with its number and its
+id, so that data that names ids stays readable, also versions that are softly deleted, and the configs and modes of
+subjects and contexts. The other registry is only read.
 
-What is here already is left as it is, so a copy that was interrupted goes on when the command is given again, and one that
-is done is brought up to date. While versions of a subject are copied it is in mode IMPORT. After that it has the mode of
-its original, or its own one if it was here before. The config of all is copied where no schema is here yet, and the mode
-of all never.
+What is here already is left as it is, so a copy that was interrupted goes on when the command is given again, and one
+that is done is brought up to date. While versions of a subject are copied it is in mode IMPORT. After that it has the
+mode of its original, or its own one if it was here before. The config of all is copied where no schema is here yet, and
+the mode of all never.
 
-A version whose number or id means something else here is not copied and is listed. The report says so too, and the command
-ends with code 1. --dry-run shows what would be copied, and lists such versions.
+A version whose number or id means something else here is not copied and is listed. The report says so too, and the
+command ends with code 1. --dry-run shows what would be copied, and lists such versions.
 
 If the other registry wants a credential, put its Authorization header into MILLRACE_FROM_AUTHORIZATION.`,
 		Example: `  millrace schema import --from http://registry:8081 --dry-run
@@ -49,8 +49,8 @@ If the other registry wants a credential, put its Authorization header into MILL
 		},
 	}
 	cmd.Flags().StringVar(&f.from, "from", "", "the URL of the registry to copy")
-	cmd.Flags().StringVar(&f.prefix, "prefix", everyContext, "only subjects that begin so; :*: begins all contexts, :.ctx: "+
-		"one")
+	cmd.Flags().StringVar(&f.prefix, "prefix", everyContext, "only subjects that begin so; :*: begins all contexts, "+
+		":.ctx: one")
 	cmd.Flags().StringVar(&f.report, "report", "", "a file for what came of it, as JSON")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only tell what would be copied")
 	return cmd
@@ -238,7 +238,8 @@ func (im *importer) show(asJSON bool) error {
 			verb = "to copy"
 		}
 		fmt.Fprintf(out, "%s: %s %s, %d here already, %d deleted as there, %s, %s\n", plural(r.Subjects, "subject"),
-			plural(r.Copied, "version"), verb, r.Present, r.Deleted, plural(r.Configs, "config"), plural(r.Modes, "mode"))
+			plural(r.Copied, "version"), verb, r.Present, r.Deleted, plural(r.Configs, "config"),
+			plural(r.Modes, "mode"))
 		for _, n := range r.Notes {
 			fmt.Fprintf(out, "note: %s\n", n)
 		}

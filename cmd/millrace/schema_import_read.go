@@ -73,7 +73,7 @@ func (im *importer) loadSubject(ctx context.Context, name string) error {
 		led := v.Subject
 		v.Subject, v.Version, v.Deleted = name, number, !slices.Contains(live, number)
 		if led != name && led != "" {
-			im.fail(&v.registrySchema, "the subject is an alias of %s there, so that its own versions cannot be read", led)
+			im.fail(&v.registrySchema, "the subject is an alias of %s there, which hides its own versions", led)
 			return nil
 		}
 		im.mu.Lock()
@@ -217,8 +217,8 @@ func (im *importer) surveyScope(ctx context.Context, h *importHere, versions []*
 	return nil
 }
 
-// surveyVersion finds out whether a version is here. Whether one that is not can be copied the registry says when it is;
-// in a dry run the holder of its id is looked at.
+// surveyVersion finds out whether a version is here. Whether one that is not can be copied the registry says when it
+// is; in a dry run the holder of its id is looked at.
 func (im *importer) surveyVersion(ctx context.Context, v *imported, there bool) error {
 	ask := call{method: http.MethodGet, query: url.Values{"deleted": {"true"}}}
 	switch {

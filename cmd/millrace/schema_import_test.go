@@ -69,7 +69,8 @@ func fillRegistry(t *testing.T, base string) {
 	t.Helper()
 	put := func(subject, body string) { must(t, base, "POST /subjects/"+url.PathEscape(subject)+"/versions", body) }
 	put("orders-value", schemaBody("AVRO", avroRecord("Order", intA), ""))
-	put("orders-value", schemaBody("AVRO", avroRecord("Order", intA+","+intB), `"metadata":{"properties":{"owner":"billing"}},
+	put("orders-value", schemaBody("AVRO", avroRecord("Order", intA+","+intB),
+		`"metadata":{"properties":{"owner":"billing"}},
 		"ruleSet":{"domainRules":[{"name":"r","kind":"CONDITION","type":"CEL","mode":"WRITE","expr":"true"}]}`))
 	put("copies/of it", schemaBody("AVRO", avroRecord("Order", intA), ""))
 	put(":.staging:orders-value", schemaBody("AVRO", avroRecord("Order", intB), ""))
@@ -77,7 +78,7 @@ func fillRegistry(t *testing.T, base string) {
 	put("zz-address", schemaBody("JSON", `{"type":"object","properties":{"city":{"type":"string"}}}`, ""))
 	put("people", schemaBody("JSON", `{"type":"object","properties":{"at":{"$ref":"address.json"}}}`,
 		`"references":[{"name":"address.json","subject":"zz-address","version":1}]`))
-	put(":.staging:money", schemaBody("PROTOBUF", "syntax = \"proto3\"; package m;\nmessage Money { int64 units = 1; }", ""))
+	put(":.staging:money", schemaBody("PROTOBUF", `syntax = "proto3"; package m; message Money { int64 units = 1; }`, ""))
 	put(":.staging:a-sale", schemaBody("PROTOBUF",
 		"syntax = \"proto3\"; import \"money.proto\"; message Sale { m.Money total = 1; }",
 		`"references":[{"name":"money.proto","subject":"money","version":1}]`))
@@ -98,7 +99,8 @@ func fillRegistry(t *testing.T, base string) {
 	}
 	must(t, base, "PUT /mode/twins", `{"mode":"READWRITE"}`)
 	must(t, base, "PUT /config", `{"compatibility":"FORWARD"}`)
-	must(t, base, "PUT /config/orders-value", `{"compatibility":"FULL_TRANSITIVE","normalize":true,"compatibilityGroup":"owner"}`)
+	must(t, base, "PUT /config/orders-value", `{"compatibility":"FULL_TRANSITIVE","normalize":true,
+		"compatibilityGroup":"owner"}`)
 	must(t, base, "PUT /config/:.staging:", `{"compatibility":"NONE"}`)
 	must(t, base, "PUT /config/old-orders", `{"alias":"orders-value"}`)
 	must(t, base, "PUT /mode/people", `{"mode":"READONLY"}`)
@@ -175,8 +177,8 @@ func TestSchemaImport(t *testing.T) {
 	require.Equal(t, "11 subjects: 0 versions copied, 16 here already, 0 deleted as there, 0 configs, 0 modes\n", out)
 	text, err := os.ReadFile(report)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"subjects":11,"copied":0,"present":16,"deleted":0,"configs":0,"modes":0,"notes":[],"failed":[]}`,
-		string(text))
+	require.JSONEq(t, `{"subjects":11,"copied":0,"present":16,"deleted":0,"configs":0,"modes":0,"notes":[],
+		"failed":[]}`, string(text))
 	require.Equal(t, want, contents(t, to.URL(), scopes...))
 
 	// The next id is above all that were copied.
@@ -351,7 +353,8 @@ func TestSchemaImportPrefix(t *testing.T) {
 		":.staging:o": {`[":.staging:orders-value"]`, ``},
 	} {
 		to := servertest.Start(t, servertest.Options{})
-		_, stderr, code := command(t, "", "schema", "import", "--from", from.URL(), "--url", to.URL(), "--prefix", prefix)
+		_, stderr, code := command(t, "", "schema", "import", "--from", from.URL(), "--url", to.URL(),
+			"--prefix", prefix)
 		require.Equal(t, exitOK, code, stderr)
 		require.JSONEq(t, want.list, must(t, to.URL(), "GET /subjects?deleted=true", ""), prefix)
 		require.JSONEq(t, `{"compatibilityLevel":"BACKWARD"}`, must(t, to.URL(), "GET /config", ""))
@@ -490,7 +493,8 @@ func TestSchemaImportOfMany(t *testing.T) {
 func TestSchemaImportRefusals(t *testing.T) {
 	to, requests := answering(t, answer(200, `[]`))
 	for _, args := range [][]string{
-		{}, {"--from", "registry:8081"}, {"--from", "ftp://registry"}, {"--from", to + "/", "--url", to}, {"x", "--from", to},
+		{}, {"--from", "registry:8081"}, {"--from", "ftp://registry"}, {"--from", to + "/", "--url", to},
+		{"x", "--from", to},
 	} {
 		_, stderr, code := command(t, "", append([]string{"schema", "import", "--url", to}, args...)...)
 		require.Equal(t, exitUsage, code, "%v %s", args, stderr)
