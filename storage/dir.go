@@ -572,6 +572,16 @@ func (d *Dir) SetAside(n PartitionName) error {
 	return d.fs.SyncDir(".")
 }
 
+// SetAsideLog closes a log, in order if that can be, else as it is, and sets it aside.
+func (d *Dir) SetAsideLog(l *Log) error {
+	if err := l.Close(); err != nil {
+		d.logger.Warn("log that is to be set aside is not closed in order", "topic", l.name.Topic,
+			"partition", l.name.Partition, "err", err)
+		l.abandon()
+	}
+	return d.SetAside(l.name)
+}
+
 // maxFolderName is how long a name may be.
 const maxFolderName = 255
 

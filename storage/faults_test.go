@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/record"
 	"millrace/storage"
 	"millrace/storage/storagetest"
 )
@@ -445,4 +447,36 @@ func TestAnOfflineLogCanBeSetAside(t *testing.T) {
 	appendBatches(t, l, 1)
 	require.NoError(t, l.Sync(context.Background()))
 	require.NoError(t, d.Close())
+}
+
+// So does one that is not closed in order for other reasons than its disk's failing.
+func TestALogThatCannotBeClosedIsSetAside(t *testing.T) {
+	for name, ruin := range map[string]func(l *txnLog) error{
+		"markers lack their entries": func(l *txnLog) error {
+			_, err := l.log.AppendFollower(slices.Concat(l.data(1), l.marker(1, record.ControlAbort)))
+			require.NoError(t, err)
+			return storage.ErrAbortedLost
+		},
+		"no room": func(l *txnLog) error {
+			l.disk.SetQuota(1)
+			return storage.ErrDiskFull
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTxnLog(t, newDisk())
+			require.NoError(t, l.append(l.data(-1)))
+			want := ruin(l)
+			require.ErrorIs(t, l.log.Close(), want)
+			require.NoError(t, l.dir.SetAsideLog(l.log))
+			require.ErrorIs(t, l.log.Close(), storage.ErrClosed)
+			l.disk.SetQuota(0)
+			_, err := l.dir.OpenLog(orders, smallConfig())
+			require.ErrorIs(t, err, storage.ErrNotFound)
+			again, err := l.dir.CreateLog(orders, smallConfig())
+			require.NoError(t, err)
+			appendBatches(t, again, 1)
+			require.NoError(t, again.Sync(t.Context()))
+			require.NoError(t, l.dir.Close())
+		})
+	}
 }

@@ -50,6 +50,7 @@ type replicaNode struct {
 
 	disk    *storagetest.FS
 	dir     *storage.Dir // nil while it is down
+	store   *partition.Store
 	replica *partition.Replica
 	leader  *partition.Leader // the last it was, perhaps no more
 	role    partition.Role    // the newest it was told
@@ -76,7 +77,9 @@ func (c *cluster) node(id int32) *replicaNode { return c.nodes[id-1] }
 func (c *cluster) close() {
 	for _, n := range c.nodes {
 		if n.dir != nil {
-			_ = n.replica.Close()
+			if n.replica != nil {
+				_ = n.replica.Close()
+			}
 			_ = n.dir.Close()
 		}
 	}
@@ -91,7 +94,7 @@ func (n *replicaNode) start() {
 	logger := slog.New(slog.DiscardHandler)
 	dir, err := storage.OpenDir(storage.DirOptions{FS: n.disk, SyncPolicy: c.policy, Logger: logger})
 	require.NoError(c.t, err)
-	store := partition.NewStore(partition.Config{
+	n.store = partition.NewStore(partition.Config{
 		Dir: dir, CommitSynced: c.policy == storage.SyncAck, Now: time.Now, Logger: logger,
 		Env: partition.Env{
 			ReplicaState: states,
@@ -101,10 +104,17 @@ func (n *replicaNode) start() {
 		},
 	})
 	n.dir = dir
-	n.replica, err = store.Open(partition.Name{Topic: "t", TopicID: testTopicID()}, partition.NewSettings(&c.settings))
-	require.NoError(c.t, err)
+	n.reopen()
 	n.role, n.wanting = partition.Role{Leader: -1, LeaderEpoch: -1}, false
 	synctest.Wait()
+}
+
+// reopen opens the replica, which is not open.
+func (n *replicaNode) reopen() {
+	c := n.cluster
+	r, err := n.store.Open(partition.Name{Topic: "t", TopicID: testTopicID()}, partition.NewSettings(&c.settings))
+	require.NoError(c.t, err)
+	n.replica = r
 }
 
 // told makes the node act on a state of the metadata.

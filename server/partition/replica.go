@@ -209,10 +209,7 @@ func (r *Replica) SetAsideAndRestart() (*Replica, error) {
 	if !r.endRole(ErrNotLeader) {
 		return nil, fmt.Errorf("set aside %s: %w", r.name, storage.ErrClosed)
 	}
-	if err := r.log.Close(); err != nil {
-		r.logger().Warn("damaged log not closed cleanly", "err", err)
-	}
-	if err := r.store.dir.SetAside(r.name); err != nil {
+	if err := r.store.dir.SetAsideLog(r.log); err != nil {
 		return nil, err
 	}
 	r.logger().Warn("damaged log set aside, to be fetched anew")

@@ -156,7 +156,7 @@ func (s *Store) Open(n Name, settings *Settings) (*Replica, error) {
 	r := newReplica(s, log, n, settings)
 	if log.AbortedLost() {
 		// Recovery has read what there is to be read, so once more is little. Until it is done the recovery point stays.
-		if err := r.rebuildAborted(); err != nil {
+		if err := r.readFailed(none, r.rebuildAborted()); err != nil && !Damaged(err) {
 			r.logger().Warn("aborted transactions are looked for again when somebody reads", "err", err)
 		}
 	}

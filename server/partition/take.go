@@ -138,7 +138,7 @@ func (f *Follower) appendFetched(pos FetchPosition, records []byte) (Outcome, er
 	switch {
 	case err == nil:
 		return Taken, nil
-	case errors.Is(err, record.ErrCorrupt):
+	case errors.Is(err, record.ErrCorrupt) && !Damaged(err): // not the log here
 		return Corrupt, fmt.Errorf("fetched at offset %d: %w", pos.Offset, err)
 	case Passes(err):
 		return Retry, err
