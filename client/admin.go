@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/internal/ktag"
 )
 
 // NewTopic describes a topic to create.
@@ -16,6 +18,9 @@ type NewTopic struct {
 	Assignments       map[int32][]int32 // replicas by partition; replaces both counts
 	Configs           []NewConfig
 	Mode              Mode
+	// Internal says that the cluster itself makes the topic for a part of its own: where the cluster knows that, it gives
+	// it as many replicas as all such topics have.
+	Internal bool
 }
 
 // NewConfig is a config set when a topic is created.
@@ -41,13 +46,16 @@ type CreatedTopic struct {
 
 // CreateTopic creates a topic; TOPIC_ALREADY_EXISTS and the like are *KafkaErrors.
 func (c *Client) CreateTopic(ctx context.Context, t NewTopic) (CreatedTopic, error) {
-	if err := checkNewTopicName(t.Name); err != nil {
+	if err := checkNewTopicName(t.Name); err != nil && !t.Internal {
 		return CreatedTopic{}, err
 	}
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.TimeoutMillis = c.adminMillis()
 	req.ValidateOnly = bool(t.Mode)
 	req.Topics = append(req.Topics, newTopicRequest(t))
+	if t.Internal {
+		ktag.SetInternal(&req.UnknownTags)
+	}
 	resp, err := call(ctx, "create topic "+t.Name, req.RequestWith, c.requestor)
 	c.Forget(t.Name)
 	if err != nil {

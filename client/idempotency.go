@@ -10,9 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"millrace/internal/ktag"
 	"millrace/record"
 )
 
@@ -209,7 +207,7 @@ func (k *Keys) made(ctx context.Context) (*Topic, error) {
 }
 
 func (k *Keys) makeTopic(ctx context.Context) error {
-	t := NewTopic{Name: KeysTopic, Partitions: keysPartitions, ReplicationFactor: -1}
+	t := NewTopic{Name: KeysTopic, Partitions: keysPartitions, ReplicationFactor: -1, Internal: true}
 	for _, c := range [][2]string{
 		{"cleanup.policy", "compact,delete"},
 		{"retention.ms", fmt.Sprint(keysRetention.Milliseconds())},
@@ -218,19 +216,8 @@ func (k *Keys) makeTopic(ctx context.Context) error {
 	} {
 		t.Configs = append(t.Configs, NewConfig{Name: c[0], Value: &c[1]})
 	}
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.TimeoutMillis = k.client.adminMillis()
-	req.Topics = append(req.Topics, newTopicRequest(t))
-	ktag.SetInternal(&req.UnknownTags)
-	resp, err := call(ctx, "create topic "+KeysTopic, req.RequestWith, k.client.requestor)
-	k.client.Forget(KeysTopic)
-	if err != nil {
+	if _, err := k.client.CreateTopic(ctx, t); !errors.Is(err, kerr.TopicAlreadyExists) {
 		return err
-	}
-	for i := range resp.Topics {
-		if code := resp.Topics[i].ErrorCode; code != kerr.TopicAlreadyExists.Code {
-			return fault(code, resp.Topics[i].ErrorMessage, KeysTopic, -1)
-		}
 	}
 	return nil
 }

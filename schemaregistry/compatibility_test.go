@@ -3,9 +3,12 @@ package schemaregistry
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/schemaregistry/schema"
 )
@@ -369,4 +372,30 @@ func TestDeletesInParts(t *testing.T) {
 	require.Empty(t, mustSubjects(t, d, SubjectsQuery{Deleted: true}))
 	d.put("s", `"int"`, 1, many+1)
 	d.read(func(s *state) { require.Equal(t, s.dump(), log.compacted().folded(t).dump()) })
+}
+
+// Of what is written in parts, one part in the log makes a failure an unknown outcome.
+func TestPartsFail(t *testing.T) {
+	log := newFakeLog()
+	for i := range maxBatch + 1 {
+		log.put(fmt.Sprintf(schemaKeyOf, "s", i+1), fmt.Sprintf(`{"id":%d,"schema":%q,"deleted":true}`, i+1, enum(i)))
+	}
+	var cut atomic.Bool
+	log.fault = func(r kmsg.Request) loss {
+		switch r.(type) {
+		case *kmsg.ProduceRequest:
+			cut.Store(true)
+		case *kmsg.ListOffsetsRequest:
+			if cut.Load() {
+				return requestLost
+			}
+		}
+		return nothingLost
+	}
+	d := &desk{t, log, run(t, log, func(c *Config) { c.Limits.WriteWait = 300 * time.Millisecond })}
+	_, err := d.DeleteSubject(t.Context(), "s", true)
+	require.True(t, d.refuses(CodeStoreTimeout, err).Unknown)
+	cut.Store(false)
+	_, err = d.DeleteSubject(t.Context(), "s", true)
+	require.NoError(t, err)
 }

@@ -24,6 +24,8 @@ type fakeLog struct {
 	fault func(r kmsg.Request) loss
 
 	mu      sync.Mutex
+	short   int   // how often there are too few brokers for the topic
+	hidden  int64 // records at the end that are not committed
 	exists  bool
 	id      [16]byte
 	created int
@@ -106,8 +108,13 @@ func (f *fakeLog) createTopics(r *kmsg.CreateTopicsRequest) kmsg.Response {
 	resp := r.ResponseKind().(*kmsg.CreateTopicsResponse)
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic = r.Topics[0].Topic
-	if out.ErrorCode = kerr.TopicAlreadyExists.Code; !f.exists {
-		out.ErrorCode = 0
+	switch {
+	case f.exists:
+		out.ErrorCode = kerr.TopicAlreadyExists.Code
+	case f.short > 0 || !ktag.Internal(&r.UnknownTags):
+		f.short--
+		out.ErrorCode = kerr.InvalidReplicationFactor.Code
+	default:
 		f.create()
 	}
 	resp.Topics = append(resp.Topics, out)
@@ -135,7 +142,7 @@ func (f *fakeLog) listOffsets(r *kmsg.ListOffsetsRequest) kmsg.Response {
 	resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
 	p := kmsg.NewListOffsetsResponseTopicPartition()
 	if p.ErrorCode = kerr.UnknownTopicOrPartition.Code; f.exists {
-		p.ErrorCode, p.Offset = 0, f.end
+		p.ErrorCode, p.Offset = 0, f.end-f.hidden
 		if r.Topics[0].Partitions[0].Timestamp == client.Earliest {
 			p.Offset = f.start
 		}
@@ -236,13 +243,13 @@ func (f *fakeLog) look(offset int64, id [16]byte) (p kmsg.FetchResponseTopicPart
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p = kmsg.NewFetchResponseTopicPartition()
-	p.HighWatermark, p.LogStartOffset = f.end, f.start
+	p.HighWatermark, p.LogStartOffset = f.end-f.hidden, f.start
 	switch {
 	case !f.exists || f.id != id:
 		p.ErrorCode = kerr.UnknownTopicID.Code
-	case offset < f.start || offset > f.end:
+	case offset < f.start || offset > f.end-f.hidden:
 		p.ErrorCode = kerr.OffsetOutOfRange.Code
-	case offset == f.end:
+	case offset >= f.end-f.hidden:
 		return p, f.moved, false
 	default:
 		p.RecordBatches = f.batches(offset)

@@ -227,6 +227,7 @@ func (f *follower) take(entries []entry, next, end int64) {
 		for i := range entries {
 			f.fresh.apply(&entries[i])
 		}
+		f.r.see(entries)
 		if f.offset >= end {
 			f.publish(end)
 		}
@@ -238,16 +239,29 @@ func (f *follower) take(entries []entry, next, end int64) {
 	r.heard, r.end = time.Now(), end
 	conflicts := r.state.conflicts
 	for i := range entries {
-		e := &entries[i]
-		r.state.apply(e)
-		if _, ok := r.pending[e.write]; ok && e.own {
-			r.pending[e.write] = true
-		}
+		r.state.apply(&entries[i])
 	}
+	r.seeLocked(entries)
 	r.metrics.conflicts.Add(float64(r.state.conflicts - conflicts))
 	if r.at.offset != f.offset {
 		r.at.offset = f.offset
 		r.wakeLocked()
+	}
+}
+
+// see notes which writes under way are read back.
+func (r *Registry) see(entries []entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seeLocked(entries)
+}
+
+func (r *Registry) seeLocked(entries []entry) {
+	for i := range entries {
+		e := &entries[i]
+		if _, ok := r.pending[e.write]; ok && e.own {
+			r.pending[e.write] = true
+		}
 	}
 }
 

@@ -192,6 +192,77 @@ func TestUnknownOutcome(t *testing.T) {
 	require.Equal(t, int64(2), log.length())
 }
 
+// A write waits as long as it may for a leader that tells where the log ends, and for the brokers that the topic needs.
+func TestWritesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newFakeLog()
+		log.short = 5
+		var cut atomic.Bool
+		log.fault = func(r kmsg.Request) loss {
+			if _, ok := r.(*kmsg.ListOffsetsRequest); ok && cut.Load() {
+				return requestLost
+			}
+			return nothingLost
+		}
+		r := run(t, log, nil)
+		register(t, r, "s", enum(0))
+		cut.Store(true)
+		time.AfterFunc(10*time.Second, func() { cut.Store(false) })
+		v := register(t, r, "s", enum(1))
+		require.Equal(t, [2]int{2, 2}, [2]int{v.Version, v.ID})
+	})
+}
+
+// What another writer has appended is waited for until it is committed, and not asked about all the time.
+func TestUncommittedEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newFakeLog()
+		var produced atomic.Int64
+		log.fault = func(r kmsg.Request) loss {
+			if _, ok := r.(*kmsg.ProduceRequest); ok {
+				produced.Add(1)
+			}
+			return nothingLost
+		}
+		r := run(t, log, func(c *Config) { c.Compatibility = None })
+		register(t, r, "s", enum(0))
+		log.hidden = 1
+		log.put(fmt.Sprintf(schemaKeyOf, "s", 2), `{"id":7,"schema":"\"bytes\""}`)
+		time.AfterFunc(10*time.Second, func() {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			log.hidden = 0
+			log.change()
+		})
+		v := register(t, r, "s", enum(1))
+		require.Equal(t, [2]int{3, 8}, [2]int{v.Version, v.ID})
+		require.Less(t, produced.Load(), int64(20))
+	})
+}
+
+// A write whose answer is lost just as the log is cut finds itself in what is read anew.
+func TestWriteAcrossACut(t *testing.T) {
+	log := newFakeLog()
+	var lose atomic.Bool
+	log.fault = func(r kmsg.Request) loss {
+		if _, ok := r.(*kmsg.ProduceRequest); ok && lose.CompareAndSwap(true, false) {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			log.start, log.records = 1, log.records[1:]
+			return answerLost
+		}
+		return nothingLost
+	}
+	r := run(t, log, nil)
+	for i := range 3 {
+		register(t, r, "s", enum(i))
+	}
+	lose.Store(true)
+	number, err := r.DeleteVersion(t.Context(), "s", "3", false)
+	require.NoError(t, err)
+	require.Equal(t, 3, number)
+}
+
 // A request that is lost for good has certainly not been carried out by the time that the error says so.
 func TestCertainFailure(t *testing.T) {
 	log := newFakeLog()

@@ -33,6 +33,9 @@ type Config struct {
 	Now        func() time.Time      // time.Now by default
 	Rand       *rand.Rand            // a seed of its own by default
 	Registerer prometheus.Registerer // nil: no metrics
+
+	// Flaws are faults planted on purpose, a test hook.
+	Flaws Flaws
 }
 
 // Limits bound what the Registry takes and keeps. Zero values take the defaults.

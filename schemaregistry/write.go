@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -41,28 +44,57 @@ func (r *Registry) write(ctx context.Context, decide func(context.Context) (prop
 	case <-ctx.Done():
 		return &Error{Code: CodeStoreFailed, Message: "other writes take too long; nothing was written", Cause: ctx.Err()}
 	}
-	for {
+	for begun := false; ; {
+		p, done, err := r.writeOne(ctx, decide)
+		switch {
+		case err != nil && begun:
+			return inPart(err)
+		case err != nil || done && !p.more:
+			return err
+		}
+		begun = begun || done
+	}
+}
+
+// writeOne makes a decision and carries it out. done is false where it has to be made anew.
+func (r *Registry) writeOne(ctx context.Context, decide func(context.Context) (proposal, error)) (
+	p proposal, done bool, err error,
+) {
+	at, err := r.reachEnd(ctx)
+	if err != nil {
+		return p, false, &Error{
+			Code: CodeStoreFailed, Message: "the end of " + r.cfg.Topic + " cannot be read: nothing was written", Cause: err,
+		}
+	}
+	p, err = decide(ctx)
+	if now, _ := r.whereabouts(); now != at {
+		return p, false, nil
+	}
+	if err != nil || len(p.records) == 0 {
+		return proposal{}, true, err
+	}
+	if done, err = r.append(ctx, at, r.withMarks(p.records)); done && err == nil && p.written != nil {
+		p.written()
+	}
+	return p, done, err
+}
+
+// inPart is the error of a write of which a part is in the log.
+func inPart(err error) error {
+	e := *AsError(err)
+	if e.Code == CodeStoreFailed || e.Code == CodeStoreTimeout {
+		e.Code, e.Unknown = CodeStoreTimeout, true
+		e.Message = "a part of the change is written, perhaps not all; send the same request again"
+	}
+	return &e
+}
+
+// reachEnd is catchUp for a write, which goes on as long as it has time where the log's end cannot be told.
+func (r *Registry) reachEnd(ctx context.Context) (position, error) {
+	for wait := retryWait; ; wait = min(2*wait, maxRetryWait) {
 		at, err := r.catchUp(ctx)
-		if err != nil {
-			return &Error{Code: CodeStoreFailed, Message: "the end of " + r.cfg.Topic + " cannot be read: nothing was written",
-				Cause: err}
-		}
-		p, err := decide(ctx)
-		if now, _ := r.whereabouts(); now != at {
-			continue
-		}
-		if err != nil || len(p.records) == 0 {
-			return err
-		}
-		done, err := r.append(ctx, at, r.withMarks(p.records))
-		if err != nil {
-			return err
-		}
-		if done && p.written != nil {
-			p.written()
-		}
-		if done && !p.more {
-			return nil
+		if err == nil || errors.Is(err, errStopped) || isRefusal(err) || pause(ctx, wait) != nil {
+			return at, err
 		}
 	}
 }
@@ -70,6 +102,9 @@ func (r *Registry) write(ctx context.Context, decide func(context.Context) (prop
 // withMarks adds marks to records for contexts whose greatest id the log would forget once it is compacted: another
 // registry has deleted its schema.
 func (r *Registry) withMarks(records []outRecord) []outRecord {
+	if r.cfg.Flaws.ForgetMark {
+		return slices.DeleteFunc(records, func(o outRecord) bool { return o.key.kind == kindIDs })
+	}
 	marked := map[string]bool{}
 	for i := range records {
 		if k := records[i].key; k.kind == kindIDs {
@@ -158,9 +193,14 @@ func (r *Registry) append(ctx context.Context, at position, records []outRecord)
 	for wait := retryWait; ; wait = min(2*wait, maxRetryWait) {
 		switch outcome := a.try(ctx); outcome {
 		case appended:
+			if r.cfg.Flaws.Early {
+				return true, nil
+			}
 			return true, a.readBack(ctx)
 		case elsewhere:
-			return a.settle(ctx)
+			if done, known, err := a.settle(ctx, wait); known || err != nil {
+				return done, err
+			}
 		case failed:
 			return false, a.failure()
 		case unsettled:
@@ -206,18 +246,14 @@ func (a *appending) try(ctx context.Context) outcome {
 		}
 		return a.retry(a.maybe)
 	}
-	results, err := a.r.client.Produce(ctx, client.ProduceRequest{
-		Acks: client.AcksAll, Timeout: wait, Batches: []client.Batch{{
-			Topic: topic, Bytes: append(record.Batch(nil), a.batch.bytes...), Expected: &a.at.offset,
-		}},
-	})
+	results, err := a.r.client.Produce(ctx, a.request(topic, wait))
 	if err == nil {
 		err = results[0].Err
 	}
 	a.err = err
 	var f *client.KafkaError
 	switch {
-	case err == nil && results[0].BaseOffset != a.at.offset:
+	case err == nil && results[0].BaseOffset != a.at.offset && !a.r.cfg.Flaws.AnyOffset:
 		a.maybe = true
 		a.err = errors.New("the cluster does not append on conditions")
 		return failed
@@ -232,6 +268,22 @@ func (a *appending) try(ctx context.Context) outcome {
 		return failed
 	}
 	return a.retry(!f.NotWritten && !isCertain(err))
+}
+
+// request is what a try sends.
+func (a *appending) request(topic *client.Topic, wait time.Duration) client.ProduceRequest {
+	q := client.ProduceRequest{
+		Acks: client.AcksAll, Timeout: wait, Batches: []client.Batch{{
+			Topic: topic, Bytes: append(record.Batch(nil), a.batch.bytes...), Expected: &a.at.offset,
+		}},
+	}
+	if a.r.cfg.Flaws.Early {
+		q.Acks = client.AcksLeader
+	}
+	if a.r.cfg.Flaws.AnyOffset {
+		q.Batches[0].Expected = nil
+	}
+	return q
 }
 
 // retry notes a failure after which another try may succeed.
@@ -260,23 +312,33 @@ func isCertain(err error) bool {
 }
 
 // settle finds out what became of a batch when the log no longer ends where it was to go: one of the tries may have
-// written it.
-func (a *appending) settle(ctx context.Context) (done bool, err error) {
+// written it. What has taken its place may not be committed yet, and never be: after some time another try will tell.
+func (a *appending) settle(ctx context.Context, wait time.Duration) (done, known bool, err error) {
+	if !a.maybe {
+		wait = maxRetryWait // nothing is lost by waiting
+	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	if !a.maybe {
 		if a.actual < a.at.offset { // also where it is not known
 			a.r.kick()
 			_ = pause(ctx, retryWait) // catchUp sees the end of ctx
+			return false, true, nil
 		}
-		return false, nil
+		_ = a.r.awaitOffset(bounded, position{a.at.topic, a.actual}) // the decision is made anew in any case
+		return false, true, nil
 	}
 	if a.actual < 0 {
-		return false, a.failure()
+		return false, true, a.failure()
 	}
-	if err := a.r.awaitOffset(ctx, position{a.at.topic, a.at.offset + 1}); err != nil {
+	if err := a.r.awaitOffset(bounded, position{a.at.topic, a.at.offset + 1}); err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			return false, false, nil
+		}
 		a.err = err
-		return false, a.failure()
+		return false, true, a.failure()
 	}
-	return a.r.seen(a.batch.id), nil
+	return a.r.seen(a.batch.id), true, nil
 }
 
 // readBack waits until the Registry's own reader has the batch.
@@ -342,28 +404,40 @@ func (r *Registry) checkCompacted(ctx context.Context) error {
 	return nil
 }
 
-// maxReplicas is how many replicas the topic gets, where there are so many brokers.
+// maxReplicas is how many replicas the topic gets, where there are so many brokers. A cluster of ours gives it as many
+// as all topics of its own have, also for brokers that have yet to register.
 const maxReplicas = 3
 
-// createTopic makes the log. One that is there already is as good.
+// createTopic makes the log, and waits for the brokers that it needs. One that is there already is as good.
 func (r *Registry) createTopic(ctx context.Context) error {
-	failed := func(err error) error {
-		return &Error{
-			Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + err.Error(), Cause: err,
+	for wait := retryWait; ; wait = min(2*wait, maxRetryWait) {
+		err := r.askForTopic(ctx)
+		if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
+			r.kick()
+			return nil
+		}
+		again := errors.Is(err, client.ErrNoAnswer) || kerr.IsRetriable(err) ||
+			errors.Is(err, kerr.InvalidReplicationFactor) // brokers have yet to register
+		if !again || pause(ctx, wait) != nil {
+			return &Error{
+				Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + err.Error(), Cause: err,
+			}
 		}
 	}
+}
+
+func (r *Registry) askForTopic(ctx context.Context) error {
 	cluster, err := r.client.Cluster(ctx)
 	if err != nil {
-		return failed(err)
+		return err
 	}
-	policy := "compact"
+	policy, anyTime := "compact", fmt.Sprint(math.MaxInt64)
 	_, err = r.client.CreateTopic(ctx, client.NewTopic{
-		Name: r.cfg.Topic, Partitions: 1, ReplicationFactor: int16(min(maxReplicas, len(cluster.Brokers))),
-		Configs: []client.NewConfig{{Name: "cleanup.policy", Value: &policy}},
+		Name: r.cfg.Topic, Partitions: 1, ReplicationFactor: int16(min(maxReplicas, len(cluster.Brokers))), Internal: true,
+		Configs: []client.NewConfig{
+			{Name: "cleanup.policy", Value: &policy},
+			{Name: "message.timestamp.after.max.ms", Value: &anyTime}, // the leader's clock may be behind ours
+		},
 	})
-	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) && !errors.Is(err, client.ErrNoAnswer) {
-		return failed(err)
-	}
-	r.kick()
-	return nil
+	return err
 }
