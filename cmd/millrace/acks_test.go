@@ -56,7 +56,7 @@ func TestWalks(t *testing.T) {
 			t.Fatalf("the walks are written with %s: install it", tool)
 		}
 	}
-	for _, name := range []string{"acks", "groups", "transactions", "compaction"} {
+	for _, name := range []string{"acks", "groups", "transactions", "compaction", "schemas"} {
 		t.Run(name, func(t *testing.T) { walk(t, "docs/"+name+".md") })
 	}
 }

@@ -367,6 +367,29 @@ func TestSchemaImportPrefix(t *testing.T) {
 	}
 }
 
+// A URL that ends in a context has everything copied into that one, whose ids are its own.
+func TestSchemaImportIntoContext(t *testing.T) {
+	from, to := servertest.Start(t, servertest.Options{}), servertest.Start(t, servertest.Options{})
+	fillRegistry(t, from.URL())
+	must(t, to.URL(), "POST /subjects/mine/versions", schemaBody("AVRO", `"double"`, ""))
+	args := []string{"schema", "import", "--from", from.URL(), "--url", to.URL() + "/contexts/.old"}
+	for _, flag := range []string{"--dry-run", "--prefix=:*:"} {
+		out, stderr, code := command(t, "", append(args, flag)...)
+		require.Equal(t, exitOK, code, stderr)
+		require.Contains(t, out, " 0 here already, 3 deleted as there, 4 configs, 3 modes\n")
+	}
+	out, stderr, code := command(t, "", args...)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, out, " 16 here already, 0 deleted as there, 0 configs, 0 modes\n")
+	require.JSONEq(t, `["mine"]`, must(t, to.URL(), "GET /subjects?subjectPrefix=", ""))
+	require.JSONEq(t, `["copies/of it","holes","orders-value","people","twins","zz-address"]`, strings.ReplaceAll(
+		must(t, to.URL(), "GET /subjects?subjectPrefix=:.old:", ""), ":.old:", ""))
+	require.JSONEq(t, `{"compatibilityLevel":"FORWARD"}`, must(t, to.URL(), "GET /config/:.old:", ""))
+	require.JSONEq(t, `{"compatibilityLevel":"BACKWARD"}`, must(t, to.URL(), "GET /config", ""))
+	require.Contains(t, must(t, to.URL(), "GET /schemas/ids/1?subject=:.old:", ""), "Order")
+	require.Contains(t, must(t, to.URL(), "GET /subjects/:.old:people/versions/1", ""), "address.json")
+}
+
 // olderRegistry answers as registries did before they had contexts: parameters are ignored, Avro goes without saying,
 // and every 404 of a setting is 40401.
 func olderRegistry(t *testing.T, subjects map[string][]string) string {
