@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/api"
+	"millrace/schemaregistry"
 	"millrace/server/metadata"
 	"millrace/server/partition"
 	"millrace/server/quorum"
@@ -59,6 +60,8 @@ type Config struct {
 
 	// Flaws are planted faults: a test hook, by which the simulation shows that it would find them.
 	Flaws partition.Flaws
+	// RegistryFlaws are those of the schema registry.
+	RegistryFlaws schemaregistry.Flaws
 
 	// DataDir is the folder that holds everything the node keeps: one folder a partition, the metadata log, its lock
 	// and its checkpoints. It is made when missing.

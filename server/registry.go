@@ -28,7 +28,7 @@ func (n *Node) openSchemas(edge *api.Edge, c *client.Client) (err error) {
 	s := n.machine.Image().Settings()
 	n.schemas.registry, err = schemaregistry.New(schemaregistry.Config{
 		Client: c, Compatibility: s.SchemaCompatibilityLevel, ModeFixed: !s.SchemaModeMutability,
-		Logger: n.log, Now: n.cfg.Now, Rand: n.fork(), Registerer: n.registry,
+		Logger: n.log, Now: n.cfg.Now, Rand: n.fork(), Registerer: n.registry, Flaws: n.cfg.RegistryFlaws,
 	})
 	if err != nil {
 		return err

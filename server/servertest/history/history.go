@@ -86,9 +86,10 @@ type Op struct {
 	OutOfRange bool    `json:"out_of_range,omitempty"`
 	Final      bool    `json:"final,omitempty"`
 
-	Key   string       `json:"key,omitempty"`
-	Txn   *Transaction `json:"txn,omitempty"`
-	Group *Membership  `json:"group,omitempty"`
+	Key    string       `json:"key,omitempty"`
+	Txn    *Transaction `json:"txn,omitempty"`
+	Group  *Membership  `json:"group,omitempty"`
+	Schema *Schema      `json:"schema,omitempty"`
 }
 
 // String gives the operation on one line.
@@ -117,6 +118,9 @@ func (o *Op) String() string {
 	}
 	if o.Group != nil {
 		s += fmt.Sprintf(": %s %s", o.Partition, o.Group)
+	}
+	if o.Schema != nil {
+		s += ": " + o.Schema.String()
 	}
 	if o.Note != "" {
 		s += ": " + o.Note

@@ -86,15 +86,14 @@ func (p *plan) makeExact(seed uint64) {
 	}
 }
 
-// damageExact has a node go on with an older or an empty disk in some of the plans in which no record rests on one
-// disk.
-// After a disk that has lied anything goes, so none does; bits rot in the other plans.
+// damageExact has bits rot on a node's disk, or the node go on with an older or an empty one, in some of the plans in
+// which no record rests on one disk. After a disk that has lied anything goes, so none does.
 func (p *plan) damageExact(r *rand.Rand) {
 	if r.IntN(2) > 0 || p.exact.minISR < 2 {
 		return
 	}
 	for _, k := range damageKinds() {
-		if k.damages && k.name != "lie" && k.name != "rot" && r.IntN(2) == 0 {
+		if k.damages && k.name != "lie" && r.IntN(2) == 0 {
 			p.kinds = append(p.kinds, k)
 			p.damage = true
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/schemaregistry"
 	"millrace/server/partition"
 	"millrace/server/servertest/simtest"
 )
@@ -61,6 +62,39 @@ func TestPlantedFaultsOfTransactionsAreFound(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= findWithin; seed++ {
 				r := simtest.Run(t, simtest.Options{Seed: seed, Flaws: f.flaws, Scratch: t.TempDir(), Exact: true})
+				for _, v := range r.Violations {
+					if slices.Contains(strings.Fields(f.as), v.Invariant) {
+						t.Logf("found by seed %d: %v", seed, v)
+						return
+					}
+					t.Logf("seed %d: %v", seed, v)
+				}
+			}
+			require.Fail(t, "not found", "%d schedules saw nothing", findWithin)
+		})
+	}
+}
+
+// Those in the schema registry are found as what they are, and those in its log too.
+func TestPlantedFaultsOfTheRegistryAreFound(t *testing.T) {
+	for name, f := range map[string]struct {
+		registry  schemaregistry.Flaws
+		partition partition.Flaws
+		as        string // one of these invariants
+	}{
+		"any offset":             {registry: schemaregistry.Flaws{AnyOffset: true}, as: "S1 S2 S3"},
+		"no mark":                {registry: schemaregistry.Flaws{ForgetMark: true}, as: "S1"},
+		"not fresh":              {registry: schemaregistry.Flaws{SkipFresh: true}, as: "S3"},
+		"early":                  {registry: schemaregistry.Flaws{Early: true}, as: "S1 S2 S3"},
+		"acknowledge early":      {partition: partition.Flaws{AckEarly: true}, as: "S1 S2 S3"},
+		"advance high watermark": {partition: partition.Flaws{AdvanceHW: true}, as: "S1 S2 S3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= findWithin; seed++ {
+				r := simtest.Run(t, simtest.Options{
+					Seed: seed, RegistryFlaws: f.registry, Flaws: f.partition, Scratch: t.TempDir(), Registry: true,
+				})
 				for _, v := range r.Violations {
 					if slices.Contains(strings.Fields(f.as), v.Invariant) {
 						t.Logf("found by seed %d: %v", seed, v)

@@ -22,13 +22,18 @@ func keysPartition() history.Partition { return history.Partition{Topic: keysTop
 // leads no longer, and shows what it has: where something is cut off or slow that may be an earlier one.
 func (s *sim) readsLast() bool {
 	for _, k := range s.plan.kinds {
-		if slices.Contains([]string{
-			"pause", "isolate", "one-way", "bridge", "swizzle", "slow-network", "slow-disk", "stall", "half-open", "reset",
-		}, k.name) {
+		if slices.Contains(staleKinds(), k.name) {
 			return false
 		}
 	}
 	return true
+}
+
+// staleKinds are the faults under which a leader may not know that it is none any more.
+func staleKinds() []string {
+	return []string{
+		"pause", "isolate", "one-way", "bridge", "swizzle", "slow-network", "slow-disk", "stall", "half-open", "reset",
+	}
 }
 
 // keeper writes values of keys and reads the last ones (W2): by key, or all of the topic. Beside the keys that
@@ -307,6 +312,9 @@ func (l *diskLog) decided() (out []record.Record) {
 
 // compacted are the folders of the logs that are compacted.
 func (s *sim) compacted() (folders []string) {
+	if s.plan.registry != nil {
+		return []string{schemasTopic + "-0"}
+	}
 	if s.plan.exact == nil {
 		return nil
 	}

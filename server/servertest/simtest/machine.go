@@ -144,7 +144,7 @@ func (m *machine) config(disk *storagetest.FS, life uint64) server.Config {
 	cfg.Rand = rand.New(rand.NewPCG(s.opts.Seed, 1000*uint64(m.id)+life))
 	cfg.Logger = slog.New(slog.NewTextHandler(&m.logs, &slog.HandlerOptions{Level: slog.LevelInfo})).With("at", m.name)
 	cfg.Fatal = func(err error) { m.fatal(life, err) }
-	cfg.Flaws = s.opts.Flaws
+	cfg.Flaws, cfg.RegistryFlaws = s.opts.Flaws, s.opts.RegistryFlaws
 	if len(s.nodes) > 1 {
 		cfg.ClusterSecret = []byte("the secret of a cluster in a simulation")
 		for _, n := range s.nodes {

@@ -163,7 +163,7 @@ func (s *sim) around(m *machine) (ways []way) {
 	for _, o := range s.others(m) {
 		ways = append(ways, way{m.name, o.name}, way{o.name, m.name})
 	}
-	for _, kind := range []string{"p", "r", "w", "a", "ha", "hm", "o", "k", "i"} {
+	for _, kind := range []string{"p", "r", "w", "a", "ha", "hm", "o", "k", "i", "s"} {
 		for i := range 4 {
 			name := fmt.Sprint(kind, i+1)
 			ways = append(ways, way{m.name, name}, way{name, m.name})

@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ type plan struct {
 	racks    bool // nodes have racks, and some readers want theirs
 	damage   bool // a disk may lose what was synced to it
 	exact    *exactPlan
+	registry *registryPlan
 }
 
 // shape is a topic's.
@@ -145,6 +147,9 @@ func (p *plan) configs(t *topic) string {
 	if t.keyed {
 		more += `,"cleanup.policy":"compact"`
 	}
+	if t.name == schemasTopic { // as the registry makes it
+		more += fmt.Sprintf(`,"message.timestamp.after.max.ms":"%d"`, math.MaxInt64)
+	}
 	return fmt.Sprintf(`{"internal.segment.bytes":"%d","min.insync.replicas":"%d",`+
 		`"unclean.leader.election.enable":"%t"%s}`, segment, t.minISR, t.unclean, more)
 }
@@ -169,6 +174,9 @@ func (p *plan) String() string {
 	}
 	if p.exact != nil {
 		b.WriteString(", " + p.exact.String())
+	}
+	if p.registry != nil {
+		b.WriteString(", " + p.registry.String())
 	}
 	fmt.Fprintf(&b, ", session %s, lag %s", p.broker["broker.session.timeout.ms"], p.broker["replica.lag.time.max.ms"])
 	fmt.Fprintf(&b, ", %d faults of %v every %v, overlap %t, of:", p.faults, p.length, p.gap, p.overlap)

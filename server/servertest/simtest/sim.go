@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/schemaregistry"
 	"millrace/server/metadata"
 	"millrace/server/partition"
 	"millrace/server/servertest/history"
@@ -31,8 +32,12 @@ type Options struct {
 	Nodes int
 	// Exact has groups and transactions at work too.
 	Exact bool
+	// Registry has the schema registry at work, and nothing else.
+	Registry bool
 	// Flaws are planted in every node.
 	Flaws partition.Flaws
+	// RegistryFlaws are planted in every node's schema registry.
+	RegistryFlaws schemaregistry.Flaws
 	// Scratch is a folder for what nodes insist to keep on the real disk.
 	Scratch string
 }
@@ -132,11 +137,14 @@ func newSim(t testing.TB, o Options) *sim {
 	if o.Exact {
 		p.makeExact(o.Seed)
 	}
+	if o.Registry {
+		p.makeRegistry(o.Seed)
+	}
 	s := &sim{
 		t: t, opts: o, plan: p, rng: rand.New(rand.NewPCG(o.Seed, 2)),
 		net: memnet.New(o.Seed, p.link), h: history.New(), topics: p.topics(),
 		begun: map[string]int{}, reached: map[history.Partition]int64{},
-		deletions: map[history.Partition]deletion{}, exact: p.exactTopics(),
+		deletions: map[history.Partition]deletion{}, exact: append(p.exactTopics(), p.schemasTopics()...),
 		logsAtEnd: map[history.Partition][]history.Stored{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -258,6 +266,7 @@ func (s *sim) run() {
 		s.roundTrips()
 		s.lastTrims()
 		s.settleExact()
+		s.settleRegistry()
 		s.converge()
 	}
 	if s.broken() {
@@ -325,6 +334,7 @@ func (s *sim) result(r *Result) {
 			r.Violations = append(history.CheckExact(ops, facts), r.Violations...)
 		}
 	}
+	r.Violations = append(history.CheckSchemas(ops), r.Violations...)
 	r.History, r.Trace, r.Faults, r.Plan = s.h, s.net.Trace(), s.faults, s.plan.String()
 	r.Length, r.Begun = s.h.Now(), s.begun
 	for _, m := range s.machines() {
@@ -339,6 +349,8 @@ func (s *sim) result(r *Result) {
 		case o.Kind == history.Txn && o.Outcome == history.OK && o.Txn.Commit:
 			r.Transactions++
 			r.Acked += len(o.Txn.Sends)
+		case o.Kind == history.Register && o.Outcome == history.OK:
+			r.Acked++
 		case o.Kind == history.Send && o.Outcome == history.OK:
 			r.Acked += len(o.Values)
 		case o.Kind == history.Read && o.Session == finalSession(s.nodes[0]):

@@ -38,6 +38,12 @@ func runExact(t *testing.T, seed uint64) *simtest.Result {
 	return look(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Exact: true})
 }
 
+// runRegistry runs a seed with the schema registry.
+func runRegistry(t *testing.T, seed uint64) *simtest.Result {
+	t.Helper()
+	return look(t, simtest.Options{Seed: seed, Scratch: t.TempDir(), Registry: true})
+}
+
 func look(t *testing.T, o simtest.Options) *simtest.Result {
 	t.Helper()
 	r := simtest.Run(t, o)
@@ -57,6 +63,9 @@ func report(t *testing.T, o *simtest.Options, r *simtest.Result) string {
 	seed, test := o.Seed, "TestSimulation"
 	if o.Exact {
 		test = "TestExactSimulation"
+	}
+	if o.Registry {
+		test = "TestRegistrySimulation"
 	}
 	fmt.Fprintf(&b, "seed %d broke an invariant. Again:\n", seed)
 	fmt.Fprintf(&b, "  go test ./server/servertest/simtest -run '^%s$' -sim.nodes %d -sim.seed %d -sim.tries 20\n",
@@ -165,6 +174,31 @@ func TestExactSimulation(t *testing.T) {
 	}
 }
 
+// The schema registry keeps what it promises: an id is one schema, a schema has one id, versions stay what they are, and
+// whoever asks sees what was acknowledged before.
+func TestRegistrySimulation(t *testing.T) {
+	first, count := *seed0, *seeds
+	switch {
+	case *seed > 0:
+		first, count = *seed, 1
+	case count > 0:
+	case testing.Short(), race:
+		count = 3
+	default:
+		count = 30
+	}
+	var total totals
+	t.Cleanup(func() { t.Log(&total) })
+	for i := range uint64(count) {
+		for try := range *tries {
+			t.Run(fmt.Sprintf("seed=%d/%d", first+i, try), func(t *testing.T) {
+				t.Parallel()
+				total.add(runRegistry(t, first+i))
+			})
+		}
+	}
+}
+
 // A node that is a cluster by itself has nobody to help it: what it acknowledged must be on its own disk.
 func TestSimulationAlone(t *testing.T) {
 	count := uint64(60)
@@ -193,6 +227,10 @@ func TestRegressions(t *testing.T) {
 
 func TestExactRegressions(t *testing.T) {
 	again(t, "testdata/exact_seeds.txt", func(t *testing.T, seed uint64) { runExact(t, seed) })
+}
+
+func TestRegistryRegressions(t *testing.T) {
+	again(t, "testdata/registry_seeds.txt", func(t *testing.T, seed uint64) { runRegistry(t, seed) })
 }
 
 // again runs the seeds of a file.

@@ -79,6 +79,9 @@ func (s *sim) startClients() {
 	if s.plan.exact != nil {
 		s.startExact(begin)
 	}
+	if s.plan.registry != nil {
+		begin("s", s.plan.registry.registrars, func(c *client) { (&registrar{client: c}).run() })
+	}
 }
 
 // admin makes, changes and deletes topics, and is the only one to use them.
