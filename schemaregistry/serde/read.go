@@ -2,6 +2,7 @@ package serde
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"millrace/record"
@@ -29,7 +30,7 @@ const maxKnown = 64
 // known is a schema that was looked for.
 type known struct {
 	name  frameName
-	fault error // it is not there
+	fault error // it is not there, or cannot be read
 	read  Read
 	path  []int        // of the message that codec is of; nil is the first
 	codec schema.Codec // nil before the first value
@@ -130,7 +131,9 @@ func (r *Reader) open(ctx context.Context, value []byte, headers []record.Header
 // openMessage makes codec that of a message.
 func (k *known) openMessage(index []int) (err error) {
 	k.codec, k.path, k.read.Message = nil, index, ""
-	if k.codec, err = codecOf(k.read.parsed, index); err != nil {
+	if k.codec, err = codecOf(k.read.parsed, index); errors.Is(err, schema.ErrInvalid) {
+		return schema.Mismatch("schema %s cannot be used: %w", k.name, err)
+	} else if err != nil {
 		return err
 	}
 	if m, ok := k.read.parsed.(schema.Messages); ok && index != nil {
@@ -156,7 +159,11 @@ func (r *Reader) look(ctx context.Context, name frameName) (*known, error) {
 	if ok {
 		// It takes no waiting, and what is known is read even for whoever is in a hurry.
 		parsed, err := r.serde.registry.Parsed(context.WithoutCancel(ctx), v)
-		if err != nil {
+		var refused *schemaregistry.Error
+		switch {
+		case errors.As(err, &refused) && refused.Code == schemaregistry.CodeInvalidSchema:
+			k.fault = schema.Mismatch("schema %s cannot be read: %w", name, err) // nor will it be later
+		case err != nil:
 			return nil, err
 		}
 		k.read = Read{Version: v, parsed: parsed}

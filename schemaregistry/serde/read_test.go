@@ -4,12 +4,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/client"
 	"millrace/record"
 	"millrace/schemaregistry/schema"
 	"millrace/schemaregistry/serde"
+	"millrace/server/servertest"
 )
 
 // A Reader that lives long finds what is registered later, once it is told that records may be newer.
@@ -33,6 +36,31 @@ func TestReaderBegins(t *testing.T) {
 		require.Equal(t, "3", string(got))
 		require.Equal(t, later.ID, read.ID)
 	}
+}
+
+// A schema that another registry took and this one cannot read is the fault of the records that name it: they are not
+// waited for.
+func TestUnreadableSchema(t *testing.T) {
+	node := servertest.Start(t, servertest.Options{})
+	c := client.New(node.Requestor(), client.Options{})
+	r, s := startOn(t, c)
+	register(t, r, "t-value", schema.Avro, `"int"`)
+	topic, err := c.Topic(t.Context(), r.Topic(), client.Refuse)
+	require.NoError(t, err)
+	var b record.Builder
+	b.Append(&record.Record{
+		Key:   []byte(`{"keytype":"SCHEMA","subject":"t-value","version":2,"magic":1}`),
+		Value: []byte(`{"subject":"t-value","version":2,"id":7,"schema":"{","deleted":false}`),
+	})
+	results, err := c.Produce(t.Context(), client.ProduceRequest{
+		Acks: client.AcksAll, Timeout: 10 * time.Second, Batches: []client.Batch{{Topic: topic, Bytes: b.Build()}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, results[0].Err)
+	_, read, err := s.NewReader("t", serde.Value).Append(t.Context(), nil, frame(7, "x"), nil)
+	require.ErrorIs(t, err, schema.ErrMismatch)
+	require.ErrorContains(t, err, "id 7")
+	require.Nil(t, read)
 }
 
 // A Reader remembers so many schemas, and reads any number.

@@ -22,8 +22,12 @@ import (
 // start is a registry on a real node.
 func start(t testing.TB) (*schemaregistry.Registry, *serde.Serde) {
 	t.Helper()
-	node := servertest.Start(t, servertest.Options{})
-	r, err := schemaregistry.New(schemaregistry.Config{Client: client.New(node.Requestor(), client.Options{})})
+	return startOn(t, client.New(servertest.Start(t, servertest.Options{}).Requestor(), client.Options{}))
+}
+
+func startOn(t testing.TB, c *client.Client) (*schemaregistry.Registry, *serde.Serde) {
+	t.Helper()
+	r, err := schemaregistry.New(schemaregistry.Config{Client: c})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
