@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/sr"
@@ -250,7 +251,10 @@ func (f *franz) deletes() {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, versions)
 	require.NoError(t, f.cl().DeleteSchema(ctx, "s", 1, sr.HardDelete))
-	_, err = f.cl().SchemaByID(ctx, 1)
+	require.Eventually(t, func() bool { // what is known by its id is answered from memory: another node forgets it soon
+		_, err = f.cl().SchemaByID(ctx, 1)
+		return err != nil
+	}, 10*time.Second, time.Millisecond)
 	f.fails(err, 40403)
 	gone, err := f.cl().DeleteSubject(ctx, "s", sr.SoftDelete)
 	require.NoError(t, err)
