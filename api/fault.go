@@ -92,6 +92,19 @@ var (
 		Name: "UNPROCESSABLE_BODY", Status: 422, Code: 422, Title: "The body says something that cannot be done",
 		Outcome: Failed, Advice: "Correct the body and send it again.",
 	}
+	SchemaMismatch = &Fault{
+		Name: "SCHEMA_MISMATCH", Status: 422, Code: 42203, Title: "A key or value does not fit its schema",
+		Outcome: Failed, Advice: "Correct it, or name the schema that it has; nothing was stored.",
+	}
+	SchemaNotFound = &Fault{
+		Name: "SCHEMA_NOT_FOUND", Status: 422, Code: 42207, Title: "The schema registry has no such schema",
+		Outcome: Failed,
+		Advice:  "Name the id of a schema that is registered, or register one: POST /subjects/TOPIC-value/versions.",
+	}
+	SchemasUnavailable = &Fault{
+		Name: "SCHEMAS_UNAVAILABLE", Status: 503, Code: 40801, Title: "The schema registry cannot be asked at the moment",
+		Retryable: true, Outcome: Failed, Advice: "Send the request again a little later; nothing was stored.",
+	}
 	NoSuchMember = &Fault{
 		Name: "NO_SUCH_MEMBER", Status: 404, Code: 404, Title: "The cluster has no such member",
 		Outcome: Failed, Advice: "GET /v1/cluster/members lists the members.",
@@ -199,6 +212,7 @@ func edgeFaults() []*Fault {
 	return []*Fault{
 		MalformedBody, InvalidParameter, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, SlowBody,
 		BodyTooLarge, URITooLong, UnsupportedMediaType, UnsupportedEncoding, UnprocessableBody, Internal,
+		SchemaMismatch, SchemaNotFound, SchemasUnavailable,
 		NoSuchMember, NoSuchKey, NotCompacted, IndexBehind, ClusterConflict, MemberConflict, OffsetMoved, KeyInUse,
 		KeyReused, KeyOutcomeUnknown, MembershipUnavailable, Overloaded, Starting, NotStored, DamagedBatch, NoAnswer,
 	}

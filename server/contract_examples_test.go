@@ -88,6 +88,10 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 		g.clear(t)
 		g.call(t, "POST", "/v1/topics", map[string]any{"name": "orders"}, nil)
 	},
+	"produceRecords query value_schema_id":                bySchema(`{"id":7}`, ""),
+	"produceRecords query value_schema":                   bySchema(`{"id":7,"note":""}`, ""),
+	"produceRecords query key_schema_id":                  bySchema(`1`, `{"id":7}`),
+	"produceRecords query key_schema":                     bySchema(`1`, `"k"`),
 	"produceRecords header Content-Encoding":              func(t *testing.T, _ *rig, q *request) { q.compress(t) },
 	"readRecords header If-None-Match":                    ask,
 	"produceRecordsInTransaction header Content-Encoding": func(t *testing.T, _ *rig, q *request) { q.compress(t) },

@@ -42,6 +42,17 @@ func softly(t *testing.T, g *rig, q *request) {
 	require.Equal(t, http.StatusOK, g.send(t, first).status)
 }
 
+// bySchema makes the request one of data that fit the schemas of orders, among them one of keys.
+func bySchema(value, key string) func(*testing.T, *rig, *request) {
+	return func(t *testing.T, g *rig, q *request) {
+		g.call(t, "POST", "/subjects/orders-key/versions", map[string]any{"schema": `"string"`}, nil)
+		q.body = []byte(value)
+		if key != "" {
+			q.query.Set("key", key)
+		}
+	}
+}
+
 // alsoVersion says whether the last part of an operation's path is also a version, though one that cannot be: with
 // other methods it is refused as that.
 func alsoVersion(op *operation) bool { return strings.HasSuffix(op.path, "/{version}:undelete") }

@@ -25,7 +25,8 @@ type intake struct {
 	topics     []string // of records[i], where each names its own; empty otherwise
 	lines      []int32  // the line of records[i] in a body of lines; empty otherwise
 	headers    []record.Header
-	spare      []byte // memory for decoded bytes; one block for the whole request
+	uses       []schemaUse // the keys and values that have schemas, in the order of their records
+	spare      []byte      // memory for decoded bytes; one block for the whole request
 }
 
 // keptRecords is how many records' worth of memory an intake keeps for the next request.
@@ -37,13 +38,13 @@ func (in *intake) begin(e *api.Edge, q *produceRequest, body *api.Body) {
 
 // reset forgets the request; false when its memory grew too large to be kept.
 func (in *intake) reset() bool {
-	kept := cap(in.records) <= keptRecords && cap(in.headers) <= keptRecords
+	kept := cap(in.records) <= keptRecords && cap(in.headers) <= keptRecords && cap(in.uses) <= keptRecords
 	clear(in.records)
 	clear(in.headers)
 	clear(in.topics)
 	*in = intake{
 		records: in.records[:0], partitions: in.partitions[:0], lines: in.lines[:0], headers: in.headers[:0],
-		topics: in.topics[:0],
+		topics: in.topics[:0], uses: in.uses[:0],
 	}
 	return kept
 }
@@ -111,7 +112,7 @@ func tooManyRecords(e *api.Edge) error {
 func (in *intake) readJSON(data []byte) error {
 	value, _, err := rawjson.Document(data, rawjson.MaxDepth)
 	if err == nil {
-		return in.add(in.jsonRecord(value), client.AnyPartition)
+		return in.addJSON(value)
 	}
 	e := api.FromError(err)
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -140,7 +141,16 @@ func (in *intake) takeValue(c *rawjson.Cursor) error {
 	if err != nil {
 		return err
 	}
-	return in.add(in.jsonRecord(value), client.AnyPartition)
+	return in.addJSON(value)
+}
+
+// addJSON takes the record for a JSON value.
+func (in *intake) addJSON(value []byte) error {
+	err := in.add(in.jsonRecord(value), client.AnyPartition)
+	if err == nil && (in.request.keySchema.given() || in.request.valueSchema.given()) {
+		in.useRequestSchemas()
+	}
+	return err
 }
 
 // readLines takes one record from each line that is not blank, in one pass.

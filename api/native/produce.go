@@ -13,6 +13,7 @@ import (
 	"millrace/api"
 	"millrace/client"
 	"millrace/record"
+	"millrace/schemaregistry/serde"
 )
 
 // producer serves produce. It is safe for concurrent use.
@@ -21,11 +22,12 @@ type producer struct {
 	client  *client.Client
 	timeout time.Duration
 	keys    *idempotency
-	jobs    sync.Pool // of *produceJob
+	serde   *serde.Serde // nil: there is no schema registry
+	jobs    sync.Pool    // of *produceJob
 }
 
 func newProducer(o Options) *producer {
-	return &producer{edge: o.Edge, client: o.Client, timeout: o.ProduceTimeout}
+	return &producer{edge: o.Edge, client: o.Client, timeout: o.ProduceTimeout, serde: o.Serde}
 }
 
 // produceJob is the work on one request. It is used again for others.
@@ -98,6 +100,9 @@ func (p *producer) produce(w http.ResponseWriter, r *http.Request, j *produceJob
 func (p *producer) storeRecords(ctx context.Context, j *produceJob, body *api.Body) error {
 	j.intake.begin(p.edge, &j.produceRequest, body)
 	if err := j.intake.read(); err != nil {
+		return err
+	}
+	if err := j.intake.encode(ctx, p.serde); err != nil {
 		return err
 	}
 	topic, err := p.topic(ctx, j)

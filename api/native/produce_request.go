@@ -62,7 +62,9 @@ type produceRequest struct {
 	timestamp   int64
 	timed       bool            // the parameter timestamp is given
 	headers     []record.Header // from Record-Header-NAME
-	event       []record.Header // from ce-NAME
+	// keySchema and valueSchema write the keys and values of a body of JSON values.
+	keySchema, valueSchema namedSchema
+	event                  []record.Header // from ce-NAME
 
 	// txn says that the records go into a transaction; then the topic is a parameter, or each record names its own.
 	txn *txnRequest
@@ -107,7 +109,7 @@ func (q *produceRequest) parse(r *http.Request, now func() time.Time) error {
 }
 
 func (q *produceRequest) parseQuery(query string) error {
-	var seen [6]string // as many as there are parameters
+	var seen [8]string // as many as there are parameters
 	n := 0
 	for query != "" {
 		var pair string
@@ -165,8 +167,7 @@ func (q *produceRequest) setParameter(name, value string) error {
 		if q.txn != nil {
 			return q.setTxnParameter(name, value)
 		}
-		return api.Refuse(api.InvalidParameter,
-			"unknown parameter %q; known are key, partition, acks and timestamp", name)
+		return q.setSchemaParameter(name, value)
 	}
 	return nil
 }
@@ -309,11 +310,14 @@ func (q *produceRequest) parseForm(h http.Header) error {
 	mediaType := api.MediaType(q.contentType)
 	if len(q.event) > 0 && !strings.HasPrefix(mediaType, "application/cloudevents") {
 		q.form = bodyBinaryEvent
-		return nil
+		return q.checkSchemas()
 	}
 	for _, t := range produceTypes {
 		if t.mediaType == mediaType {
 			q.form = t.form
+			if err := q.checkSchemas(); err != nil {
+				return err
+			}
 			return q.checkForm()
 		}
 	}

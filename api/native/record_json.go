@@ -16,6 +16,8 @@ type recordFields struct {
 	partition int32
 	topic     string // only where a record names its own
 	known     uint16 // bits of the names below
+
+	keySchema, valueSchema namedSchema
 }
 
 // The names of a record's members, and the groups of which one member may be there.
@@ -32,9 +34,15 @@ const (
 	memberValueBase64
 	memberHeaders
 	memberDecodeError
+	memberKeySchema
+	memberKeyMessage
+	memberValueSchema
+	memberValueMessage
 
 	keyMembers   = memberKey | memberKeyText | memberKeyBase64
 	valueMembers = memberValue | memberValueText | memberValueBase64
+
+	schemaMembers = memberKeySchema | memberKeyMessage | memberValueSchema | memberValueMessage
 )
 
 // memberBit is the bit of a name, 0 if a record has no such member.
@@ -64,6 +72,14 @@ func memberBit(name []byte) uint16 {
 		return memberHeaders
 	case "decode_error":
 		return memberDecodeError
+	case "key_schema_id":
+		return memberKeySchema
+	case "key_schema_message":
+		return memberKeyMessage
+	case "value_schema_id":
+		return memberValueSchema
+	case "value_schema_message":
+		return memberValueMessage
 	default:
 		return 0
 	}
@@ -111,7 +127,12 @@ func (in *intake) finish(f *recordFields) error {
 	if more := f.known & valueMembers; more&(more-1) != 0 {
 		return api.Refuse(api.MalformedBody, "at most one of value, value_text and value_base64 may be there")
 	}
-	if f.known&keyMembers == 0 {
+	if f.known&schemaMembers != 0 {
+		if err := in.checkSchemas(f); err != nil {
+			return err
+		}
+	}
+	if f.known&keyMembers == 0 && f.keySchema.id == 0 {
 		f.rec.Key = in.request.key
 	}
 	if len(in.request.headers) > 0 {
@@ -184,6 +205,8 @@ func (in *intake) takeMember(c *rawjson.Cursor, bit uint16, name []byte, f *reco
 		f.rec.Value, err = text(name, value)
 	case memberValueBase64:
 		f.rec.Value, err = in.decodeBase64(name, value)
+	default:
+		err = takeSchemaMember(bit, name, value, f)
 	}
 	return err
 }

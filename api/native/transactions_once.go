@@ -63,6 +63,9 @@ func (t *transactions) once(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if err := j.intake.encode(r.Context(), t.producer.serde); err != nil {
+		return err
+	}
 	if work.parts, err = t.prepare(r.Context(), j); err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func (t *transactions) records(w http.ResponseWriter, r *http.Request) error {
 	if err := j.intake.read(); err != nil {
 		return err
 	}
+	if err := j.intake.encode(r.Context(), t.producer.serde); err != nil {
+		return err
+	}
 	parts, err := t.prepare(r.Context(), j)
 	if err != nil {
 		return err
