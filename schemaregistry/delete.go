@@ -217,16 +217,21 @@ func (r *Registry) Undelete(ctx context.Context, subject, version string) (out V
 			if err = s.checkWritable(name); err != nil {
 				return
 			}
-			h := v.held()
+			out = v.version()
 			if v.deleted {
 				p = rewrite(v, false)
-				h.deleted, h.timestamp = false, r.cfg.Now().UnixMilli()
 			}
-			out = h.version(name)
 		})
 		return p, err
 	})
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	out.Deleted = false
+	if h, ok := r.view().at(target{name, out.Version}); ok && !h.deleted {
+		out = h.version(name)
+	}
+	return out, nil
 }
 
 // DeleteContext removes an empty context, with its config and mode. The ids that it gave out stay taken.

@@ -16,6 +16,11 @@ func (r *Registry) Register(ctx context.Context, subject string, q RegisterReque
 	if ok || err != nil {
 		return v, err
 	}
+	return r.RegisterUnknown(ctx, subject, q)
+}
+
+// RegisterUnknown is Register for what Known has checked and did not find, perhaps some time ago.
+func (r *Registry) RegisterUnknown(ctx context.Context, subject string, q RegisterRequest) (Version, error) {
 	g := newRegistration(r, ParseSubject(subject), q)
 	return g.carryOut(ctx, g.decide)
 }
@@ -112,7 +117,17 @@ func (g *registration) carryOut(ctx context.Context, decide func(context.Context
 	if err != nil {
 		return Version{}, err
 	}
+	g.confirm()
 	return g.answer.version(g.subject), nil
+}
+
+// confirm makes the answer what was read back, which tells the time of the record. If that is another version already,
+// the answer stays what was decided.
+func (g *registration) confirm() {
+	h, ok := g.r.view().at(target{g.subject, g.answer.number})
+	if ok && !h.deleted && h.content.identity == g.answer.content.identity {
+		g.answer = h
+	}
 }
 
 // decide finds out which version the schema becomes, or is.
@@ -459,6 +474,7 @@ func (r *Registry) RegisterBatch(ctx context.Context, entries []BatchEntry) ([]V
 	}
 	out := make([]Version, len(parts))
 	for i, g := range parts {
+		g.confirm()
 		out[i] = g.answer.version(g.subject)
 	}
 	return out, nil

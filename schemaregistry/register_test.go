@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -133,6 +135,33 @@ func TestRegisterConsequences(t *testing.T) {
 	contexts, err := d.Contexts(t.Context(), "", Page{})
 	require.NoError(t, err)
 	require.Equal(t, []string{".", ".c"}, contexts)
+}
+
+// The time that an answer tells is that of the record, and so what all later answers tell.
+func TestTimesAreThoseOfTheLog(t *testing.T) {
+	log := newFakeLog()
+	var seconds atomic.Int64
+	d := &desk{t, log, run(t, log, func(c *Config) {
+		c.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
+	})}
+	same := func(v Version, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.NotZero(t, v.Timestamp)
+		got, err := d.Version(t.Context(), v.Subject, fmt.Sprint(v.Version), false)
+		require.NoError(t, err)
+		require.Equal(t, got, v)
+	}
+	same(d.try("s", `"int"`, nil))
+	d.deletes("s", "1", false)
+	same(d.Undelete(t.Context(), "s", "1"))
+	all, err := d.RegisterBatch(t.Context(), []BatchEntry{
+		{"a", RegisterRequest{Content: schema.Content{Text: `"int"`}}},
+		{"b", RegisterRequest{Content: schema.Content{Text: `"bytes"`}}},
+	})
+	require.NoError(t, err)
+	same(all[0], nil)
+	same(all[1], nil)
 }
 
 func TestRegisterAfterDelete(t *testing.T) {

@@ -33,7 +33,7 @@ func (a *API) RegisterSchema(w http.ResponseWriter, r *http.Request, subject str
 		if a.forwarded(w, again(r, sent.Bytes)) { // without the names that nobody knows
 			return
 		}
-		v, err = a.registry.Register(r.Context(), to, q)
+		v, err = a.registry.RegisterUnknown(r.Context(), to, q)
 	}
 	if err == nil {
 		v, err = a.shown(r.Context(), v, form{format: text(p.Format)})
