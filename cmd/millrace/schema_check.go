@@ -47,8 +47,8 @@ A file's subject is its name without its ending: orders-value.avsc is checked ag
 of a single file. In folders, files that end in .avsc, .json, .jsonschema or .proto count.
 
 ` + referencesHelp + `
-Files may refer to each other also where none is registered yet: leave "version" out, or let it be "latest", and a file
-is checked with what is in the other file.
+Files may refer to each other also where none is registered yet. Without "version", or with "latest", a file is checked
+with what is in the other file.
 
 The command ends with code 1 when a schema is not valid or not compatible.`,
 		Example: `  millrace schema check schemas/
@@ -130,7 +130,7 @@ func (c *cli) checkSchemas(ctx context.Context, files []string, subject string, 
 	if err := onePerSubject(all); err != nil {
 		return err
 	}
-	if err := r.checkAll(ctx, all, f.normalize); err != nil {
+	if err := r.checkAll(ctx, all, f.query()); err != nil {
 		return err
 	}
 	bad := 0
@@ -177,24 +177,18 @@ func onePerSubject(all []*checked) error {
 }
 
 // checkAll asks the registry about files. Those that have to do with each other are checked together, each after those
-// that it refers to; a registry of another make cannot do that, and need not where files stand alone.
-func (r *remote) checkAll(ctx context.Context, all []*checked, normalize bool) error {
+// that it refers to. A registry of another make cannot do that, and need not where files stand alone.
+func (r *remote) checkAll(ctx context.Context, all []*checked, query url.Values) error {
 	together := inOrder(all)
 	part := map[*checked]bool{}
 	for _, one := range together {
 		part[one] = true
 	}
-	query := url.Values{}
-	if normalize {
-		query.Set("normalize", "true")
-	}
 	for _, one := range all {
 		if !part[one] {
-			verdict, err := r.compatible(ctx, one.Subject, "", one.schema, query)
-			if err != nil {
-				return fmt.Errorf("%s: %w", one.File, err)
+			if err := r.checkOne(ctx, one, query); err != nil {
+				return err
 			}
-			one.compatibility = *verdict
 		}
 		var versions []int
 		err := r.get(ctx, subjectPath(one.Subject, "versions"), &versions)
@@ -202,7 +196,7 @@ func (r *remote) checkAll(ctx context.Context, all []*checked, normalize bool) e
 			return fmt.Errorf("%s: %w", one.File, err)
 		}
 	}
-	return r.checkTogether(ctx, together, normalize)
+	return r.checkTogether(ctx, together, query)
 }
 
 // inOrder gives the files that refer to others of them, or are referred to, each after those that it refers to.
@@ -214,7 +208,7 @@ func inOrder(all []*checked) (out []*checked) {
 	part := map[*checked]bool{}
 	for _, one := range all {
 		for _, ref := range one.schema.References {
-			if other := of[ref.Subject]; other != nil && ref.Version == latestVersion {
+			if other := of[ref.Subject]; other != nil {
 				part[one], part[other] = true, true
 			}
 		}
@@ -238,27 +232,29 @@ func inOrder(all []*checked) (out []*checked) {
 }
 
 // checkTogether asks about files of which each may refer to those before it.
-func (r *remote) checkTogether(ctx context.Context, files []*checked, normalize bool) error {
+func (r *remote) checkTogether(ctx context.Context, files []*checked, query url.Values) error {
 	if len(files) == 0 {
 		return nil
 	}
 	body := struct {
 		Schemas   []registrySchema `json:"schemas"`
 		Normalize bool             `json:"normalize"`
-	}{Normalize: normalize}
+	}{Normalize: query.Has("normalize")}
+	to, context := r.withoutContext()
 	for _, one := range files {
 		s := *one.schema
-		s.Subject = one.Subject
+		if s.Subject = one.Subject; contextOf(s.Subject) == "" {
+			s.Subject = context + s.Subject
+		}
 		body.Schemas = append(body.Schemas, s)
 	}
 	var answer struct {
 		Results []compatibility `json:"results"`
 	}
-	err := r.do(ctx, jsonCall(http.MethodPost, "/v1/schemas:check", &body), &answer)
+	err := to.do(ctx, jsonCall(http.MethodPost, "/v1/schemas:check", &body), &answer)
 	switch {
 	case statusOf(err) == http.StatusNotFound:
-		return failf(exitFailed, "%s refers to another file, and the registry at %s cannot check files together: "+
-			"register that one first, and name its version", files[len(files)-1].File, r.base)
+		return r.checkApart(ctx, files, query)
 	case err != nil:
 		return err
 	case len(answer.Results) != len(files):
@@ -268,6 +264,45 @@ func (r *remote) checkTogether(ctx context.Context, files []*checked, normalize 
 		one.compatibility = answer.Results[i]
 	}
 	return nil
+}
+
+// checkApart asks a registry that cannot check files together about each, where they name the versions that they refer
+// to.
+func (r *remote) checkApart(ctx context.Context, files []*checked, query url.Values) error {
+	for _, one := range files {
+		for _, ref := range one.schema.References {
+			if ref.Version == latestVersion {
+				return failf(exitFailed, "%s refers to the latest version of %s, and the registry at %s cannot check files "+
+					"together: register that one first, and name its version", one.File, ref.Subject, r.base)
+			}
+		}
+	}
+	for _, one := range files {
+		if err := r.checkOne(ctx, one, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *remote) checkOne(ctx context.Context, one *checked, query url.Values) error {
+	verdict, err := r.compatible(ctx, one.Subject, "", one.schema, query)
+	if err != nil {
+		return fmt.Errorf("%s: %w", one.File, err)
+	}
+	one.compatibility = *verdict
+	return nil
+}
+
+// withoutContext is the registry that a URL which ends in a context belongs to, and what its subjects begin with there.
+func (r *remote) withoutContext() (whole *remote, context string) {
+	base, context, ok := strings.Cut(r.base, "/contexts/")
+	if !ok {
+		return r, ""
+	}
+	out := *r
+	out.base = base
+	return &out, ":." + strings.TrimLeft(strings.Trim(context, ":"), ".") + ":"
 }
 
 // compatible asks for the verdict on a schema, against one version or, with none, as registering would.

@@ -141,8 +141,38 @@ func TestSchemaCheckRefusals(t *testing.T) {
 		answer(404, `{"error_code":404,"message":"no"}`))
 	_, stderr, code = command(t, "", "schema", "check", dir+"/d", "--url", url)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "one.avsc refers to another file, and the registry at "+url+" cannot")
+	require.Contains(t, stderr, "one.avsc refers to the latest version of two, and the registry at "+url+" cannot check")
 	url, _ = answering(t, answer(200, `[1]`), answer(200, `[1]`), answer(200, `{"results":[]}`))
 	_, _, code = command(t, "", "schema", "check", dir+"/d", "--url", url)
 	require.Equal(t, exitFailed, code)
+}
+
+// Files of a context are checked by a URL that ends in it, and versions that a file names may be those of files.
+func TestSchemaCheckInContext(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{})
+	must(t, n.URL(), "POST /subjects/:.c:base/versions", schemaBody("AVRO", avroRecord("Base", intA), ""))
+	dir := files(t, map[string]string{
+		"base.avsc":            avroRecord("Base", intA+","+intB),
+		"old.avsc":             avroRecord("Old", `{"name":"b","type":"Base"}`),
+		"old.avsc.references":  `[{"name":"Base","subject":"base","version":1}]`,
+		"next.avsc":            avroRecord("Next", `{"name":"b","type":"Base"}`),
+		"next.avsc.references": `[{"name":"Base","subject":"base","version":2}]`,
+	})
+	for _, context := range []string{".c", ":.c:", "c"} {
+		out, stderr, code := command(t, "", "schema", "check", dir, "--url", n.URL()+"/contexts/"+context)
+		require.Equal(t, exitOK, code, stderr)
+		require.Equal(t, "ok       base.avsc (base)\nnew      next.avsc (next)\nnew      old.avsc (old)\n",
+			strings.ReplaceAll(out, dir+"/", ""))
+	}
+	_, _, code := command(t, "", "schema", "check", dir, "--url", n.URL())
+	require.Equal(t, exitFailed, code, "elsewhere there is no version 2")
+
+	// Another make is asked about each.
+	only := filepath.Join(dir, "old.avsc")
+	url, requests := answering(t, answer(404, noSubject), answer(404, noSubject), answer(404, noSubject),
+		answer(200, `{"is_compatible":true}`))
+	out, stderr, code := command(t, "", "schema", "check", only, filepath.Join(dir, "base.avsc"), "--url", url)
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, 2, strings.Count(out, "new "))
+	require.Len(t, requests(), 5)
 }
