@@ -374,6 +374,34 @@ func TestDeletesInParts(t *testing.T) {
 	d.read(func(s *state) { require.Equal(t, s.dump(), log.compacted().folded(t).dump()) })
 }
 
+// No part is larger than what a broker takes, however long the names are.
+func TestPartsAreSmall(t *testing.T) {
+	log := newFakeLog()
+	name := strings.Repeat("n", maxSubject)
+	var records []string
+	for i := range 300 {
+		records = append(records, fmt.Sprintf(schemaKeyOf, name, i+1), fmt.Sprintf(`{"id":%d,"schema":%q,"deleted":true}`,
+			i+1, enum(i)), fmt.Sprintf(`{"keytype":"MODE","subject":%q,"magic":0}`, fmt.Sprint(i, name[4:])),
+			`{"mode":"IMPORT"}`)
+	}
+	log.put(records...)
+	var most atomic.Int64
+	log.fault = func(r kmsg.Request) loss {
+		if p, ok := r.(*kmsg.ProduceRequest); ok {
+			most.Store(max(most.Load(), int64(len(p.Topics[0].Partitions[0].Records))))
+		}
+		return nothingLost
+	}
+	d := &desk{t, log, run(t, log, nil)}
+	numbers, err := d.DeleteSubject(t.Context(), name, true)
+	require.NoError(t, err)
+	require.Len(t, numbers, 300)
+	_, err = d.DeleteMode(t.Context(), "", true)
+	require.NoError(t, err)
+	d.read(func(s *state) { require.Empty(t, s.modes) })
+	require.Less(t, most.Load(), int64(500_000))
+}
+
 // Of what is written in parts, one part in the log makes a failure an unknown outcome.
 func TestPartsFail(t *testing.T) {
 	log := newFakeLog()

@@ -35,12 +35,12 @@ func union(numbers []int, s *subject, deleted bool) []int {
 	}
 	numbers = slices.Clone(numbers)
 	for _, v := range s.versions {
-		if v.deleted == deleted && !slices.Contains(numbers, v.number) {
+		if v.deleted == deleted {
 			numbers = append(numbers, v.number)
 		}
 	}
 	slices.Sort(numbers)
-	return numbers
+	return slices.Compact(numbers)
 }
 
 // deleteSubject proposes a soft delete of all versions.
@@ -92,13 +92,14 @@ func (s *state) eraseSubject(name Subject, sub *subject, begun bool) (p proposal
 // left, and marks the greatest id of a context where the log would forget it. Of many versions it is a part only.
 func (s *state) removal(versions []*version) (p proposal) {
 	slices.Reverse(versions)
-	if p.more = len(versions) > maxBatch; p.more {
-		versions = versions[:maxBatch]
-	}
 	gone := map[*content]int{}
 	left := map[*subject]int{}
 	marked := map[string]bool{}
+	var size part
 	for _, v := range versions {
+		if p.more = !size.takes(v.subject.name); p.more {
+			break
+		}
 		if gone[v.content]++; gone[v.content] == len(v.content.holders) {
 			c := s.contexts[v.subject.name.Context]
 			if !marked[c.name] && c.mark < c.maxID {
@@ -119,6 +120,25 @@ func (s *state) removal(versions []*version) (p proposal) {
 		}
 	}
 	return p
+}
+
+// part is what one batch of a change that is made in parts has so far.
+type part struct{ records, bytes int }
+
+// The bounds of a part.
+const (
+	maxBatch     = 2000
+	maxPartBytes = 256 << 10 // of names
+)
+
+// takes reports whether the part has room for what there is to say of a subject, and if so, takes it.
+func (p *part) takes(name Subject) bool {
+	if p.records == maxBatch || p.bytes > maxPartBytes {
+		return false
+	}
+	p.records++
+	p.bytes += len(name.Context) + len(name.Name)
+	return true
 }
 
 func idsKey(context string) key { return key{kind: kindIDs, subject: Subject{Context: context}} }

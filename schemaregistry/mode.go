@@ -122,7 +122,7 @@ func (s *state) clearing(scope Subject) (p proposal, err error) {
 	}
 	for _, v := range gone {
 		for by := range s.referrers[target{v.subject.name, v.number}] {
-			if !slices.Contains(gone, by) {
+			if !scope.covers(by.subject.name) { // else it is among them
 				return p, errReferenced(v, by)
 			}
 		}
@@ -151,10 +151,11 @@ func (r *Registry) DeleteMode(ctx context.Context, subject string, recursive boo
 				}
 			}
 			slices.SortFunc(scopes, Subject.compare)
-			if p.more = len(scopes) > maxBatch; p.more {
-				scopes = scopes[:maxBatch]
-			}
+			var size part
 			for _, scope := range scopes {
+				if p.more = !size.takes(scope); p.more {
+					break
+				}
 				p.records = append(p.records, outRecord{key: key{kind: kindMode, subject: scope}})
 			}
 			switch m := s.modes[name]; {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // tells dependencies apart, guards nothing
 	"errors"
+	"fmt"
+	"hash"
 	"math"
 	"slices"
 	"sync"
@@ -17,6 +19,7 @@ import (
 // resolver collects what a schema depends on.
 type resolver struct {
 	w     *view
+	sum   hash.Hash
 	names map[string]bool // those that are on the list, or being looked into
 	path  []target        // from the schema down to what is being looked into
 	out   []schema.Dependency
@@ -24,17 +27,20 @@ type resolver struct {
 	seen  int // references looked at, also those to what is known
 }
 
-// dependencies lists what references lead to, each name once and after all that it itself depends on. What a stored
-// schema refers to may be softly deleted, what a new one refers to may not.
-func (w *view) dependencies(references []schema.Reference, context string, stored bool) ([]schema.Dependency, error) {
+// dependencies lists what references lead to, each name once and after all that it itself depends on, with a digest of
+// the list. What a stored schema refers to may be softly deleted, what a new one refers to may not.
+func (w *view) dependencies(references []schema.Reference, context string, stored bool) (
+	out []schema.Dependency, digest [md5.Size]byte, err error,
+) {
 	if len(references) == 0 {
-		return nil, nil
+		return nil, digest, nil
 	}
-	v := &resolver{w: w, names: map[string]bool{}}
+	v := &resolver{w: w, names: map[string]bool{}, sum: md5.New()} //nolint:gosec // as above
 	if err := v.visit(references, context, stored); err != nil {
-		return nil, err
+		return nil, digest, err
 	}
-	return v.out, nil
+	v.sum.Sum(digest[:0])
+	return v.out, digest, nil
 }
 
 const (
@@ -76,6 +82,7 @@ func (v *resolver) visit(references []schema.Reference, context string, stored b
 			return refuse(CodeInvalidSchema, "references lead to more than %d schemas, or to more than %d bytes of them",
 				limits.References, maxDependencyBytes)
 		}
+		fmt.Fprintf(v.sum, "%q %q %x ", ref.Name, t.subject, h.content.hash) // the hash stands for the text
 		v.out = append(v.out, schema.Dependency{
 			Name: ref.Name, Subject: t.subject.String(), Version: t.version, Text: h.content.Text,
 			Direct: len(v.path) == 0,
@@ -134,11 +141,11 @@ func invalid(err error) error {
 
 // parsed is a stored schema, from the cache if it is there.
 func (w *view) parsed(c *schema.Content, context string) (schema.Schema, error) {
-	deps, err := w.dependencies(c.References, context, true)
+	deps, digest, err := w.dependencies(c.References, context, true)
 	if err != nil {
 		return nil, err
 	}
-	k := parseKey{identity: contentOf(*c), deps: digest(deps)}
+	k := parseKey{identity: contentOf(*c), deps: digest}
 	if found := w.r.parsed.get(k); found != nil {
 		w.r.metrics.hits.Inc()
 		return found, nil
@@ -252,7 +259,7 @@ func (w *view) read(c schema.Content, context string, o schema.ParseOptions) (sc
 	if err != nil {
 		return nil, c, err
 	}
-	deps, err := w.dependencies(c.References, context, false)
+	deps, _, err := w.dependencies(c.References, context, false)
 	if err != nil {
 		return nil, c, err
 	}
@@ -268,21 +275,6 @@ func (w *view) read(c schema.Content, context string, o schema.ParseOptions) (sc
 type parseKey struct {
 	identity
 	deps [16]byte
-}
-
-func digest(deps []schema.Dependency) (out [16]byte) {
-	if len(deps) == 0 {
-		return out
-	}
-	h := md5.New() //nolint:gosec // as above
-	for i := range deps {
-		d := &deps[i]
-		sum := md5.Sum([]byte(d.Text)) //nolint:gosec // as above
-		h.Write([]byte(d.Name + "\x00" + d.Subject + "\x00"))
-		h.Write(sum[:])
-	}
-	h.Sum(out[:0])
-	return out
 }
 
 // parseCache keeps the schemas that were used last in parsed form. It is bounded by the bytes of their texts, those

@@ -258,11 +258,11 @@ func (g *registration) parse(w *view, c schema.Content, before *schema.Content) 
 	if err != nil {
 		return nil, err
 	}
-	deps, err := w.dependencies(c.References, g.subject.Context, false)
+	deps, digest, err := w.dependencies(c.References, g.subject.Context, false)
 	if err != nil {
 		return nil, err
 	}
-	p := parsedText{is: contentOf(c), options: o, deps: digest(deps)}
+	p := parsedText{is: contentOf(c), options: o, deps: digest}
 	if g.q.PropagateTags && before != nil {
 		p.before = contentOf(*before)
 	}
@@ -486,6 +486,3 @@ func inEntry(i int, err error) error {
 	e.Message = "schema " + strconv.Itoa(i) + " of the batch: " + e.Message
 	return &e
 }
-
-// maxBatch bounds the records of one batch that is made of parts.
-const maxBatch = 2000

@@ -75,6 +75,14 @@ func (w *view) at(t target) (h held, ok bool) {
 
 // latest is the newest version that is not deleted.
 func (w *view) latest(of Subject) (h held, ok bool) {
+	if len(w.added)+len(w.gone) == 0 { // which needs no list
+		w.r.read(func(s *state) {
+			if v := s.subject(of).latest(); v != nil {
+				h, ok = v.held(), true
+			}
+		})
+		return h, ok
+	}
 	for _, v := range slices.Backward(w.versions(of)) {
 		if !v.deleted {
 			return v, true
