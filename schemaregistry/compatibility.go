@@ -35,10 +35,13 @@ func (g *registration) checkCompatible(ctx context.Context, w *view, c *candidat
 	if err != nil || result.Compatible {
 		return err
 	}
+	why := "the schema is incompatible with an earlier one of subject "
+	if len(live) == 0 {
+		why = "the schema has fields that its own metadata reserve, in subject "
+	}
 	return &Error{
 		Code: CodeIncompatible, Messages: result.Messages, Differences: result.Differences, Warnings: result.Warnings,
-		Message: "the schema is incompatible with an earlier one of subject " + quoted(g.subject.String()) +
-			"; details: [" + strings.Join(result.Messages, ", ") + "]",
+		Message: why + quoted(g.subject.String()) + "; details: [" + strings.Join(result.Messages, ", ") + "]",
 	}
 }
 
@@ -48,6 +51,9 @@ func (g *registration) compare(ctx context.Context, w *view, c *candidate, live 
 ) {
 	level := *g.config.CompatibilityLevel
 	out.Compatible = true
+	if g.validatesFields() && (level == None || len(live) == 0) {
+		return g.compareReserved(c, live)
+	}
 	if level == None {
 		return out, nil
 	}
@@ -79,10 +85,40 @@ func (g *registration) compare(ctx context.Context, w *view, c *candidate, live 
 		out.Messages = append(slices.Clone(found.messages),
 			fmt.Sprintf("{oldSchemaVersion: %d}", h.number),
 			fmt.Sprintf("{oldSchema: '%s'}", shorten(h.content.Text)),
-			fmt.Sprintf("{validateFields: '%t', compatibility: '%s'}", g.validatesFields(), level))
+			g.rules())
 		break
 	}
 	out.Warnings = slices.Compact(out.Warnings)
+	return out, nil
+}
+
+// rules tells what a verdict was by, as tools read it.
+func (g *registration) rules() string {
+	return fmt.Sprintf("{validateFields: '%t', compatibility: '%s'}", g.validatesFields(), *g.config.CompatibilityLevel)
+}
+
+// compareReserved looks only for fields that metadata reserve, where there is nothing that the rest is compared with: a
+// schema equals itself in all else.
+func (g *registration) compareReserved(c *candidate, live []held) (CompatibilityResult, error) {
+	format, err := g.r.format(c.content.Type)
+	if err != nil {
+		return CompatibilityResult{}, err
+	}
+	o := schema.CompareOptions{
+		Lenient: g.lenient(), ValidateFields: true, ReaderName: "new", WriterName: "old",
+		ReaderReserved: reservedPaths(c.content.Metadata),
+	}
+	if n := len(live); n > 0 {
+		o.WriterReserved = reservedPaths(live[n-1].content.Metadata)
+	}
+	found := &comparison{}
+	if err := found.add(format, c.content.Type, c.parsed, c.parsed, o); err != nil {
+		return CompatibilityResult{}, err
+	}
+	out := CompatibilityResult{Compatible: len(found.messages) == 0, Differences: found.differences}
+	if !out.Compatible {
+		out.Messages = append(found.messages, g.rules())
+	}
 	return out, nil
 }
 

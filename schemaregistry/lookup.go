@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 
 	"millrace/schemaregistry/schema"
 )
@@ -48,7 +49,7 @@ func (w *view) find(ctx context.Context, of Subject, c *candidate, deleted bool)
 			if err := tooSlow(ctx); err != nil {
 				return held{}, false, err
 			}
-			if w.equal(c, h.content, of.Context) {
+			if w.equal(c, h, of.Context) {
 				return h, true, nil
 			}
 		}
@@ -56,10 +57,11 @@ func (w *view) find(ctx context.Context, of Subject, c *candidate, deleted bool)
 	return held{}, false, nil
 }
 
-// equal reports whether a schema equals a stored one: in text, metadata and rules, but for the property that tells the
-// version; and in its references, or, where it has none, with those of the stored one written out.
-func (w *view) equal(c *candidate, old *content, context string) bool {
-	if c.content.Type != old.Type || !sameRest(&c.content, &old.Content) {
+// equal reports whether a schema equals a stored version: in text, metadata and rules, but for the property that tells
+// the version; and in its references, or, where it has none, with those of the stored one written out.
+func (w *view) equal(c *candidate, h held, context string) bool {
+	old := h.content
+	if c.content.Type != old.Type || !sameRest(&c.content, h) {
 		return false
 	}
 	written := len(c.content.References) == 0 && len(old.References) > 0 && c.content.Type == schema.Avro
@@ -89,11 +91,32 @@ func tooSlow(ctx context.Context) error {
 	return nil
 }
 
-// sameRest compares metadata and rules.
-func sameRest(a, b *schema.Content) bool {
-	x := schema.Content{Metadata: unversioned(a.Metadata), RuleSet: filled(a.RuleSet)}
-	y := schema.Content{Metadata: unversioned(b.Metadata), RuleSet: filled(b.RuleSet)}
+// sameRest compares metadata and rules with those of a version. Where only one side tells its version, that is left
+// out; the schema that is looked for must tell the right one.
+func sameRest(a *schema.Content, h held) bool {
+	b := &h.content.Content
+	x := schema.Content{Metadata: a.Metadata, RuleSet: filled(a.RuleSet)}
+	y := schema.Content{Metadata: b.Metadata, RuleSet: filled(b.RuleSet)}
+	wanted, told := toldVersion(a.Metadata), toldVersion(b.Metadata)
+	switch {
+	case wanted == nil || told == nil:
+		if wanted != nil && *wanted != h.number {
+			return false
+		}
+		x.Metadata, y.Metadata = unversioned(a.Metadata), unversioned(b.Metadata)
+	case *wanted != *told:
+		return false
+	}
 	return x.ID() == y.ID()
+}
+
+// toldVersion is the version that metadata tell, nil if none.
+func toldVersion(m *schema.Metadata) *int {
+	n, err := strconv.Atoi(property(m, confluentVersion))
+	if err != nil {
+		return nil
+	}
+	return &n
 }
 
 // unversioned is metadata without the property that tells the version; nil if nothing else is there.
@@ -221,7 +244,7 @@ func (w *view) lookUp(ctx context.Context, of Subject, q RegisterRequest, delete
 // findNormal is the newest version of a subject whose normal form is a schema's.
 func (w *view) findNormal(ctx context.Context, of Subject, c *candidate, deleted bool) (held, bool, error) {
 	for _, h := range slices.Backward(w.versions(of)) {
-		if h.deleted && !deleted || h.content.Type != c.content.Type || !sameRest(&c.content, &h.content.Content) {
+		if h.deleted && !deleted || h.content.Type != c.content.Type || !sameRest(&c.content, h) {
 			continue
 		}
 		if err := tooSlow(ctx); err != nil {

@@ -45,3 +45,77 @@ func TestLookupByNormalForms(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, v.Version, "registering is by the form as it is")
 }
+
+// A schema that tells its version is that version, or one that does not tell its own and has that number.
+func TestLookupByToldVersion(t *testing.T) {
+	d := newDesk(t)
+	a := recordOf("R", `a:"int"`)
+	find := func(change ...func(*RegisterRequest)) (int, error) {
+		q := RegisterRequest{Content: schema.Content{Text: a}}
+		for _, c := range change {
+			c(&q)
+		}
+		v, err := d.Lookup(t.Context(), "s", q, false)
+		return v.Version, err
+	}
+	finds := func(version int, change ...func(*RegisterRequest)) {
+		t.Helper()
+		got, err := find(change...)
+		require.NoError(t, err)
+		require.Equal(t, version, got)
+	}
+	d.put("s", a, 1, 1)
+	d.put("s", a, 2, 2, atVersion(2))
+	d.put("s", a, 2, 2, atVersion(-1))
+	finds(1)
+	finds(1, withProperties(confluentVersion, "1"))
+	finds(2, withProperties(confluentVersion, "2"))
+	_, err := find(withProperties(confluentVersion, "3"))
+	d.refuses(CodeSchemaNotFound, err)
+	d.deletes("s", "1", false)
+	finds(2)
+	d.put("s", a, 2, 2)
+	d.put("s", a, 3, 3, withProperties(confluentVersion, "-1"))
+	d.put("s", a, 4, 4, withProperties("owner", "shop"))
+	v := d.put("s", a, 5, 5, atVersion(-1))
+	require.Equal(t, map[string]string{"owner": "shop", confluentVersion: "5"}, v.Content.Metadata.Properties)
+	finds(4, withProperties("owner", "shop"))
+	d.deletes("s", "4", false)
+	finds(5, withProperties("owner", "shop"))
+}
+
+// What is imported is stored as it came, whatever asks for normal forms.
+func TestImportKeepsTheText(t *testing.T) {
+	d := newDesk(t)
+	text := `{"type":"record","name":"N","fields":[],"zed":1,"abc":2}`
+	yes := true
+	_, err := d.SetConfig(t.Context(), "s", ConfigUpdate{Normalize: Change[bool]{true, &yes}})
+	require.NoError(t, err)
+	d.mode("s", Import)
+	for range 2 {
+		v := d.put("s", text, 1, 7, withID(7), atVersion(1), func(q *RegisterRequest) { q.Normalize = true })
+		require.Equal(t, text, v.Content.Text)
+	}
+}
+
+// Reserved fields are looked for in a first version too, and where nothing else is compared.
+func TestReservedFieldsOfAFirstVersion(t *testing.T) {
+	d := newDesk(t)
+	yes := true
+	_, err := d.SetConfig(t.Context(), "", ConfigUpdate{ValidateFields: Change[bool]{true, &yes}})
+	require.NoError(t, err)
+	reserve := func(paths string) func(*RegisterRequest) { return withProperties(reserved, paths) }
+	bad := recordOf("R", `a:"int"`, `b:"int"`)
+	for _, level := range []string{Backward, FullTransitive, None} {
+		d.level("", level)
+		_, err := d.try("s", bad, reserve("b"))
+		d.refuses(CodeIncompatible, err)
+		require.Contains(t, err.Error(), "FIELD_CONFLICTS_WITH_RESERVED_FIELD")
+		require.NotContains(t, err.Error(), "earlier")
+	}
+	d.put("s", bad, 1, 1, reserve("c"))
+	_, err = d.try("s", recordOf("R", `a:"int"`), reserve("d"))
+	d.refuses(CodeIncompatible, err)
+	require.Contains(t, err.Error(), "RESERVED_FIELD_REMOVED")
+	d.put("s", recordOf("R", `a:"int"`), 2, 2, reserve("b,c"))
+}

@@ -41,22 +41,25 @@ func (r *Registry) Known(ctx context.Context, subject string, q RegisterRequest)
 	if q.changesTags() || q.Content.Text == "" || fillsIn(w.config(name)) {
 		return v, false, nil
 	}
-	c, err := w.candidate(q.Content, name.Context, schema.ParseOptions{Normalize: w.normalizes(name, q)})
+	o := schema.ParseOptions{Normalize: !imports(w.mode(name)) && w.normalizes(name, q)}
+	c, err := w.candidate(q.Content, name.Context, o)
 	if err != nil {
 		return v, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
 	defer cancel()
-	h, ok, err := w.find(ctx, name, c, false)
+	var h held
+	if q.Version == latestVersion {
+		h, ok = w.latest(name)
+		ok = ok && (h.content.identity == c.is || w.equal(c, h, name.Context))
+	} else {
+		h, ok, err = w.find(ctx, name, c, false)
+	}
 	if err != nil || !ok || q.wantsOtherID(h.content.id) {
 		return v, false, err
 	}
-	switch {
-	case q.Version == latestVersion:
-		newest, _ := w.latest(name)
-		ok = newest.number == h.number
-	case q.Version != 0:
-		ok = q.ID != nil && *q.ID >= 0 && h.number == q.Version
+	if q.Version > 0 {
+		ok = q.wantsID() && h.number == q.Version
 	}
 	return h.version(name), ok, nil
 }
@@ -224,13 +227,13 @@ func (g *registration) fillIn(w *view, live []held, number int) (*candidate, err
 	return &candidate{content, contentOf(content), parsed.parsed}, nil
 }
 
-// tellVersion sets the property that tells the version, where it is there or the request names one.
+// tellVersion sets the property that tells the version, where it is there or the request names one, be it the latest.
 func (g *registration) tellVersion(m *schema.Metadata, number int) *schema.Metadata {
 	told := false
 	if m != nil {
 		_, told = m.Properties[confluentVersion]
 	}
-	if !told && g.q.Version <= 0 {
+	if !told && g.q.Version == 0 {
 		return m
 	}
 	out := schema.Metadata{}
@@ -247,11 +250,12 @@ func (g *registration) tellVersion(m *schema.Metadata, number int) *schema.Metad
 	return &out
 }
 
-// parse reads a text, with the inline tags that the request asks for.
+// parse reads a text, with the inline tags that the request asks for. What is imported stays as it is.
 func (g *registration) parse(w *view, c schema.Content, before *schema.Content) (*candidate, error) {
 	strict := !g.q.wantsID() && (g.config.ValidateNewSchemas == nil || *g.config.ValidateNewSchemas)
-	o := schema.ParseOptions{
-		Strict: strict, Normalize: g.q.Normalize || g.config.Normalize != nil && *g.config.Normalize,
+	o := schema.ParseOptions{Strict: strict}
+	if !imports(g.mode) {
+		o.Normalize = g.q.Normalize || g.config.Normalize != nil && *g.config.Normalize
 	}
 	c.Metadata, c.RuleSet = nil, nil
 	c, err := w.complete(c, g.subject.Context, o.Normalize)
@@ -350,7 +354,7 @@ func (g *registration) recognise(ctx context.Context, w *view, c *candidate, liv
 		if err := tooSlow(ctx); err != nil {
 			return known, false, err
 		}
-		if w.equal(c, h.content, g.subject.Context) {
+		if w.equal(c, h, g.subject.Context) {
 			g.answer = h
 			return known, true, nil
 		}

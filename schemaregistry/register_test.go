@@ -204,15 +204,17 @@ func TestVersionOfTheRequest(t *testing.T) {
 	a, b := recordOf("R", `a:"int"`), recordOf("R", `b:"int"`)
 	d.put("s", a, 1, 1)
 	d.put("s", b, 2, 2)
-	d.put("s", a, 3, 1, atVersion(-1)) // equal to none but the latest one
-	d.put("s", a, 3, 1, atVersion(-1))
+	v := d.put("s", a, 3, 3, atVersion(-1)) // equal to none but the latest one
+	require.Equal(t, "3", v.Content.Metadata.Properties[confluentVersion])
+	d.put("s", a, 3, 3, atVersion(-1))
 	_, err := d.try("s", recordOf("R"), atVersion(7))
 	d.refuses(CodeInvalidSchema, err)
-	v := d.put("s", recordOf("R"), 4, 3, atVersion(4))
+	v = d.put("s", recordOf("R"), 4, 4, atVersion(4))
 	require.Equal(t, "4", v.Content.Metadata.Properties[confluentVersion])
-	v = d.put("s", recordOf("R", `c:"int"`), 5, 4)
+	v = d.put("s", recordOf("R", `c:"int"`), 5, 5)
 	require.Equal(t, "5", v.Content.Metadata.Properties[confluentVersion], "where it is it is kept up")
-	d.put("s", recordOf("R"), 4, 3, withProperties(confluentVersion, "9"))
+	v = d.put("s", recordOf("R"), 6, 6, withProperties(confluentVersion, "9"))
+	require.Equal(t, "6", v.Content.Metadata.Properties[confluentVersion], "no version tells that it is 9")
 }
 
 func TestReadOnlyAnswersWhatIsKnown(t *testing.T) {
