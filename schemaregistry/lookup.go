@@ -2,6 +2,7 @@ package schemaregistry
 
 import (
 	"context"
+	"crypto/md5" //nolint:gosec // tells texts apart, guards nothing
 	"maps"
 	"slices"
 	"strconv"
@@ -243,6 +244,7 @@ func (w *view) lookUp(ctx context.Context, of Subject, q RegisterRequest, delete
 
 // findNormal is the newest version of a subject whose normal form is a schema's.
 func (w *view) findNormal(ctx context.Context, of Subject, c *candidate, deleted bool) (held, bool, error) {
+	want := md5.Sum([]byte(c.content.Text)) //nolint:gosec // as above
 	for _, h := range slices.Backward(w.versions(of)) {
 		if h.deleted && !deleted || h.content.Type != c.content.Type || !sameRest(&c.content, h) {
 			continue
@@ -250,13 +252,33 @@ func (w *view) findNormal(ctx context.Context, of Subject, c *candidate, deleted
 		if err := tooSlow(ctx); err != nil {
 			return held{}, false, err
 		}
-		_, normal, err := w.read(h.content.Content, of.Context, schema.ParseOptions{Normalize: true})
-		if err == nil && normal.Text == c.content.Text &&
-			w.sameReferences(c.content.References, normal.References, of.Context) {
+		text, references, err := w.normal(h.content, of.Context)
+		if err == nil && text == want && w.sameReferences(c.content.References, references, of.Context) {
 			return h, true, nil
 		}
 	}
 	return held{}, false, nil
+}
+
+// normal is the hash of a stored schema's text in normal form, with the references of that. It is remembered, so that
+// many lookups of what is not there do not read all versions of a subject again.
+func (w *view) normal(c *content, context string) (text [md5.Size]byte, _ []schema.Reference, err error) {
+	full, err := w.complete(c.Content, context, true)
+	if err != nil {
+		return text, nil, err
+	}
+	deps, digest, err := w.dependencies(full.References, context, true)
+	if err != nil {
+		return text, nil, err
+	}
+	if known := c.normal.Load(); known != nil && known.deps == digest {
+		return known.text, full.References, nil
+	}
+	if parsed, err := w.parse(&full, deps, schema.ParseOptions{Normalize: true}); err == nil {
+		text = md5.Sum([]byte(parsed.Text())) //nolint:gosec // as above
+	}
+	c.normal.Store(&normalForm{digest, text})
+	return text, full.References, nil
 }
 
 func (w *view) normalizes(of Subject, q RegisterRequest) bool {

@@ -93,6 +93,23 @@ func TestWorkIsRemembered(t *testing.T) {
 	require.Len(t, got.Warnings, 22)
 }
 
+// Looking up what is not there again and again does not read the versions that are there each time.
+func TestVainLookupsAreCheap(t *testing.T) {
+	parsed := 0
+	d := slowDesk(t, &slowFormat{parse: func(string) { parsed++ }, compare: func() {}})
+	for i := range 10 {
+		d.put("s", fmt.Sprint("q", i), i+1, i+1)
+	}
+	for i := range 3 {
+		parsed = 0
+		_, err := d.Lookup(t.Context(), "s", RegisterRequest{Content: schema.Content{Text: "new"}}, false)
+		d.refuses(CodeSchemaNotFound, err)
+		if i > 0 {
+			require.LessOrEqual(t, parsed, 2, "the one that is looked for, as it is and in normal form")
+		}
+	}
+}
+
 // The time of a request ends also in the midst of many versions.
 func TestManyVersionsHaveABound(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
