@@ -49,8 +49,12 @@ type item struct {
 	o, n *value // what differs
 }
 
-// pairCost is what a pair costs in steps, beside its keywords.
-const pairCost = 4
+// What is counted in steps: a pair costs pairCost, beside its keywords. Each thing that is said about it is kept until
+// the comparison ends and costs itemCost, so that steps bound memory too.
+const (
+	pairCost = 4
+	itemCost = 8
+)
 
 func (c *comparer) run(o, n *node) *result {
 	for {
@@ -165,6 +169,7 @@ func (c *comparer) compare(o, n *form) *result {
 
 // add notes a difference.
 func (c *comparer) add(r *result, path, kind string, o, n *value) {
+	c.spend(itemCost)
 	r.items = append(r.items, item{path: path, kind: kind, o: o, n: n})
 	if !compatible(kind, c.lenient) {
 		r.bad = true
@@ -180,6 +185,7 @@ func (c *comparer) add(r *result, path, kind string, o, n *value) {
 func (c *comparer) nest(r *result, path string, sub *result) {
 	r.loose = r.loose || sub.loose
 	if len(sub.items) > 0 {
+		c.spend(itemCost)
 		r.items = append(r.items, item{path: path, sub: sub})
 		r.bad = r.bad || sub.bad
 	}
@@ -187,6 +193,7 @@ func (c *comparer) nest(r *result, path string, sub *result) {
 
 // warn notes what is not compared.
 func (c *comparer) warn(r *result, path, text string) {
+	c.spend(itemCost)
 	r.items = append(r.items, item{path: path, warn: text})
 	r.loose = true
 }
@@ -434,4 +441,4 @@ func (m *matching) augment(i, first int) bool {
 }
 
 // sketch is the same for forms that are written alike.
-func (fs *forms) sketch(f *form) uint64 { return f.node.val.sketch(fs.seed) + uint64(f.shape) }
+func (fs *forms) sketch(f *form) uint64 { return fs.hash(f.node.val) + uint64(f.shape) }

@@ -52,11 +52,25 @@ type form struct {
 
 // forms makes the normal forms of nodes, each once, as comparing knows pairs by their addresses.
 type forms struct {
-	made map[*node]*form
-	seed maphash.Seed
+	made   map[*node]*form
+	seed   maphash.Seed
+	hashes map[*value]uint64 // of arrays and objects
 }
 
-func newForms() *forms { return &forms{map[*node]*form{}, maphash.MakeSeed()} }
+func newForms() *forms { return &forms{map[*node]*form{}, maphash.MakeSeed(), map[*value]uint64{}} }
+
+// hash is the same for equal values. It is found once for each value, however many branches hold that.
+func (fs *forms) hash(v *value) uint64 {
+	if v.kind != array && v.kind != object {
+		return v.hash(fs.seed)
+	}
+	h, ok := fs.hashes[v]
+	if !ok {
+		h = v.fold(fs.seed, fs.hash)
+		fs.hashes[v] = h
+	}
+	return h
+}
 
 func (fs *forms) of(n *node) *form {
 	if f := fs.made[n]; f != nil {
@@ -216,7 +230,7 @@ func (fs *forms) branches(f *form) []*form {
 	}
 	seen := map[uint64][]*node{}
 	for _, n := range f.list {
-		h := n.val.sketch(fs.seed)
+		h := fs.hash(n.val)
 		if slices.ContainsFunc(seen[h], func(o *node) bool { return o.val.equal(n.val) }) {
 			continue
 		}

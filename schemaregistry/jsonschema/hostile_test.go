@@ -87,6 +87,8 @@ func hostileSchemas() map[string]string {
 		"300 objects as alternatives": `{"oneOf":[` +
 			list(300, `{"properties":{"kind":{"const":§},"a":{"type":"string"},"b":{"maximum":§}},`+
 				`"required":["kind"]}`) + `]}`,
+		"5,000 objects as alternatives": `{"anyOf":[` +
+			list(5000, `{"type":"object","properties":{"p§":{"maximum":1}},"required":["p§"]}`) + `]}`,
 		"20,000 alternatives": `{"anyOf":[` + list(20_000, `{"maxLength":§}`) + `]}`,
 		"100,000 schemas":     `{"anyOf":[` + list(150_000, `{}`) + `]}`,
 		"numbers with vast exponents": `{"enum":[1e999999999,1E-999999999],"maximum":1e999999999999999999,` +

@@ -341,43 +341,29 @@ func (v *value) equal(o *value) bool {
 
 // hash is the same for equal values.
 func (v *value) hash(seed maphash.Seed) uint64 {
-	sum := uint64(v.kind)
 	switch v.kind {
 	case number:
 		d := readDecimal(v.text)
 		return maphash.String(seed, d.digits) + uint64(d.exp)
-	case array:
-		for i := range v.items() {
-			sum = sum*31 + v.sub.items[i].hash(seed)
-		}
-		return sum
-	case object:
-		for i, n := range v.names() {
-			sum += maphash.String(seed, n) * (v.sub.items[i].hash(seed) | 1)
-		}
-		return sum
+	case array, object:
+		return v.fold(seed, func(inner *value) uint64 { return inner.hash(seed) })
 	default:
-		return maphash.String(seed, v.text) + sum
+		return maphash.String(seed, v.text) + uint64(v.kind)
 	}
 }
 
-// sketch is a hash that does not look deeply; it too is the same for equal values.
-func (v *value) sketch(seed maphash.Seed) uint64 {
-	if v.kind != object {
-		return v.hashFlat(seed)
-	}
-	sum := uint64(len(v.names()))
-	for i, n := range v.names() {
-		sum += maphash.String(seed, n) * (v.sub.items[i].hashFlat(seed) | 1)
+// fold makes the hash of an array or object from the hashes of what is in it.
+func (v *value) fold(seed maphash.Seed, hash func(inner *value) uint64) uint64 {
+	sum := uint64(v.kind)
+	for i := range v.items() {
+		inner := hash(&v.sub.items[i])
+		if v.kind == array {
+			sum = sum*31 + inner
+		} else {
+			sum += maphash.String(seed, v.sub.names[i]) * (inner | 1)
+		}
 	}
 	return sum
-}
-
-func (v *value) hashFlat(seed maphash.Seed) uint64 {
-	if v.kind == array || v.kind == object {
-		return uint64(v.kind) + uint64(len(v.items()))<<8
-	}
-	return v.hash(seed)
 }
 
 // valueSet are different values. It is made of its source when it is first needed.
