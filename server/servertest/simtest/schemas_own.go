@@ -130,6 +130,7 @@ func (s *sim) settleRegistry() {
 		return
 	}
 	g := &registrar{client: s.operator, met: map[string]history.Schema{}}
+	s.forgetLast(g)
 	end := s.h.Now() + leaderWithin
 	for i, m := range s.nodes {
 		name := fmt.Sprint("k_last_", i)
@@ -157,6 +158,38 @@ func (s *sim) settleRegistry() {
 			return
 		}
 		g.takeAll(m, r.body)
+	}
+}
+
+// forgetLast removes the schemas with the greatest ids, has the log compacted and all nodes read it anew: the ids of what
+// is registered then are still greater (S1).
+func (s *sim) forgetLast(g *registrar) {
+	if !s.plan.registry.made || s.plan.broker["log.cleaner.enable"] == "false" {
+		return
+	}
+	const subject, times, records = "gone0", 3, 60
+	for i := range times {
+		o := g.op(history.Register, history.Schema{Subject: subject, Text: fmt.Sprint("g_last_", i)})
+		var a schemaAnswer
+		g.ask(o, "POST", at(subject, "/versions"), registerBody(o.Schema.Text), false, &a)
+		if o.Outcome == history.OK {
+			g.remove(subject, a.Version, false)
+			g.remove(subject, a.Version, true)
+		}
+	}
+	for i := range records { // what is compacted lies before what is written now
+		level := []string{"FULL", "NONE"}[i%2]
+		g.do(context.Background(), request{
+			node: s.nodes[0], method: "PUT", path: "/config/filler", header: jsonBody(), wait: leaderWithin,
+			body: fmt.Sprintf(`{"compatibility":%q}`, level),
+		})
+	}
+	sleep(context.Background(), 3*settle)
+	for _, m := range s.nodes {
+		if err := m.stopInOrder(); err != nil {
+			s.violate("stop", "%s: %v", m.name, err)
+		}
+		m.tryStart()
 	}
 }
 

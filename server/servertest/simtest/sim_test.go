@@ -185,7 +185,7 @@ func TestRegistrySimulation(t *testing.T) {
 	case testing.Short(), race:
 		count = 3
 	default:
-		count = 30
+		count = 20
 	}
 	var total totals
 	t.Cleanup(func() { t.Log(&total) })
