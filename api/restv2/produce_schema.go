@@ -111,9 +111,11 @@ func (p *produce) encodePart(w *serde.Writer, i int, part serde.Part, json []byt
 func refuseSchema(part serde.Part, err error) error {
 	var e *schemaregistry.Error
 	switch {
-	case errors.As(err, &e) && e.Unknown, errors.As(err, &e) && e.Code == schemaregistry.CodeStoreTimeout:
-		return api.RefuseCompat(codeUndecodable, "The schema of the %ss could not be stored in time: %v. Send the request "+
-			"again; a schema is registered once.", part, err)
+	case errors.As(err, &e) && e.Status() >= http.StatusInternalServerError:
+		refused := api.RefuseCompat(codeUndecodable, "The schema of the %ss is not available at this time: %v. Nothing was "+
+			"produced; send the request again: a schema is registered once.", part, err)
+		refused.Fault.Retryable = true
+		return refused
 	case errors.As(err, &e) && e.Code == schemaregistry.CodeInvalidSchema, errors.Is(err, schema.ErrInvalid):
 		return api.RefuseCompat(codeInvalidSchema, "The schema of the %ss is invalid: %v.", part, err)
 	case errors.As(err, &e):

@@ -14,6 +14,7 @@ const (
 	codePayload           = 42206 // the body as a whole cannot be used
 	codeSerializing       = 42207 // no schema to write a key or value with
 	codeBatch             = 42208 // a batch is refused as a whole
+	codeRetriable         = 50003 // a fault that a repeat may not meet
 )
 
 var (

@@ -110,6 +110,9 @@ func schemaFault(which serde.Part, err error) *api.Error {
 	case errors.As(err, &e) && e.Code == schemaregistry.CodeInvalidSchema, errors.Is(err, schema.ErrInvalid):
 		return badRecord(api.RefuseCompat(codeInvalidSchema, "Error deserializing schema. "+
 			"The schema of the %s is invalid: %v.", which, err))
+	case errors.As(err, &e) && e.Status() >= http.StatusInternalServerError:
+		return api.RefuseCompat(codeRetriable, "Kafka error: The schema of the %s is not available at this time: %v. Send "+
+			"the record again: a schema is registered once.", which, err)
 	case errors.As(err, &e):
 		return badRecord(api.RefuseCompat(codeSerializing, "Error serializing message. The schema of the %s is not "+
 			"available: %v (error %d).", which, err, e.Code))
