@@ -100,6 +100,20 @@ func (r *Registry) Version(ctx context.Context, name, version string, deleted bo
 	return out, err
 }
 
+// VersionAnywhere is Version, and where the default context lacks a subject without a context, all contexts are tried.
+func (r *Registry) VersionAnywhere(ctx context.Context, name, version string, deleted bool) (Version, error) {
+	out, err := r.Version(ctx, name, version, deleted)
+	if err == nil || AsError(err).Code != CodeSubjectNotFound {
+		return out, err
+	}
+	for _, other := range r.wherever(ParseSubject(name), deleted)[1:] {
+		if found, err := r.Version(ctx, other.String(), version, deleted); err == nil {
+			return found, nil
+		}
+	}
+	return out, err
+}
+
 // Latest is the newest version whose metadata have all of the properties.
 func (r *Registry) Latest(ctx context.Context, name string, properties [][2]string, deleted bool) (
 	out Version, err error,

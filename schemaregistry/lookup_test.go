@@ -119,3 +119,44 @@ func TestReservedFieldsOfAFirstVersion(t *testing.T) {
 	require.Contains(t, err.Error(), "RESERVED_FIELD_REMOVED")
 	d.put("s", recordOf("R", `a:"int"`), 2, 2, reserve("b,c"))
 }
+
+// A version of a subject that only another context has is found without naming that; the default context goes first.
+func TestVersionAnywhere(t *testing.T) {
+	d := newDesk(t)
+	ctx := t.Context()
+	d.put(":.c:only", recordOf("R"), 1, 1)
+	d.put(":.c:both", recordOf("R"), 1, 1)
+	d.put("both", recordOf("S"), 1, 1)
+	v, err := d.VersionAnywhere(ctx, "only", "latest", false)
+	require.NoError(t, err)
+	require.Equal(t, ":.c:only", v.Subject)
+	v, err = d.VersionAnywhere(ctx, "both", "1", false)
+	require.NoError(t, err)
+	require.Equal(t, "both", v.Subject)
+	_, err = d.Version(ctx, "only", "1", false)
+	d.refuses(CodeSubjectNotFound, err)
+	_, err = d.VersionAnywhere(ctx, "only", "2", false)
+	d.refuses(CodeSubjectNotFound, err)
+	_, err = d.VersionAnywhere(ctx, ":.d:only", "1", false)
+	d.refuses(CodeSubjectNotFound, err)
+	_, err = d.VersionAnywhere(ctx, "both", "2", false)
+	d.refuses(CodeVersionNotFound, err)
+	_, err = d.VersionAnywhere(ctx, "only", "0", false)
+	d.refuses(CodeInvalidVersion, err)
+}
+
+// Whoever changes tags without naming a version is told it too.
+func TestTagsTellTheVersion(t *testing.T) {
+	d := newDesk(t)
+	d.put("s", recordOf("R"), 1, 1)
+	at := schema.Entity{Path: "R", Type: "sr_record"}
+	v := d.put("s", recordOf("R"), 2, 2, func(q *RegisterRequest) {
+		q.TagsAdd = []schema.Tagged{{Entity: at, Tags: []string{"PII"}}}
+	})
+	require.Equal(t, "2", v.Content.Metadata.Properties[confluentVersion])
+	v = d.put("s", v.Content.Text, 3, 3, func(q *RegisterRequest) {
+		q.TagsRemove = []schema.Tagged{{Entity: at, Tags: []string{"PII"}}}
+	})
+	require.Equal(t, "3", v.Content.Metadata.Properties[confluentVersion])
+	require.NotContains(t, v.Content.Text, "PII")
+}

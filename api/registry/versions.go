@@ -39,7 +39,7 @@ func (a *API) version(r *http.Request, subject, version string, deleted *bool) (
 	if subject, err = a.subject(r, subject); err != nil {
 		return v, err
 	}
-	return a.registry.Version(r.Context(), subject, version, is(deleted))
+	return a.registry.VersionAnywhere(r.Context(), subject, version, is(deleted))
 }
 
 // GetSchemaVersionText answers with the text of a version.
