@@ -12,22 +12,27 @@ func (r *Registry) HeldAs(ctx context.Context, id int, subject string) (int, err
 				return 0, err
 			}
 		}
-		number := 0
-		r.read(func(s *state) {
-			c := s.byID(id, &subject)
-			if c == nil {
-				return
-			}
-			name := ParseSubject(subject)
-			if v := s.holder(Subject{c.holders[0].subject.name.Context, name.Name}, c); v != nil && !v.deleted {
-				number = v.number
-			}
-		})
+		number := r.GlanceHeldAs(id, subject)
 		if number != 0 {
 			return number, nil
 		}
 	}
 	return 0, nil
+}
+
+// GlanceHeldAs is HeldAs of what is in memory now.
+func (r *Registry) GlanceHeldAs(id int, subject string) (number int) {
+	r.read(func(s *state) {
+		c := s.byID(id, &subject)
+		if c == nil {
+			return
+		}
+		name := ParseSubject(subject)
+		if v := s.holder(Subject{c.holders[0].subject.name.Context, name.Name}, c); v != nil && !v.deleted {
+			number = v.number
+		}
+	})
+	return number
 }
 
 // Glance is ByID of what is in memory now.

@@ -1,6 +1,7 @@
 package serde
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ type Rules struct {
 // It returns a *record.Fault that lists them, or the error for which that cannot be told. A batch that cannot be read
 // passes: whoever stores it refuses it. maxBytes bounds what a compressed one expands to.
 func (s *Serde) CheckBatch(ctx context.Context, rules Rules, batch record.Batch, maxBytes int) error {
-	c := batchCheck{serde: s, rules: &rules}
+	c := batchCheck{rules: &rules}
 	c.key.Reader = s.NewReader(rules.Topic, Key)
 	c.value.Reader = s.NewReader(rules.Topic, Value)
 	records := record.NewReader(batch, maxBytes)
@@ -53,16 +54,23 @@ func (s *Serde) CheckBatch(ctx context.Context, rules Rules, batch record.Batch,
 
 // batchCheck is the check of one batch.
 type batchCheck struct {
-	serde      *Serde
 	rules      *Rules
 	key, value subjectCheck
 }
 
-// subjectCheck reads one part, and remembers of the last schema whether its subject is the topic's.
+// subjectCheck reads one part, and remembers of each schema whether its subject is the topic's.
 type subjectCheck struct {
 	*Reader
-	of       *Read
-	stranger string // why the schema is none of the topic's; "" if it is one
+	strangers map[described]string // why a schema is none of the topic's; "" if it is one
+	last      described            // what was asked about last
+	verdict   string               // of last
+}
+
+// described is a schema, and the message of it that a value is.
+type described struct {
+	id      int
+	guid    [16]byte
+	message string
 }
 
 // record says why a record is refused, "" if it is not.
@@ -90,27 +98,42 @@ func (c *batchCheck) part(ctx context.Context, p *subjectCheck, strategy Strateg
 	case err != nil:
 		return "", err
 	}
-	if p.of != read {
-		if p.stranger, err = c.serde.stranger(ctx, c.rules.Topic, p.part, strategy, read); err != nil {
-			return "", err
+	if of := (described{read.ID, read.GUID, read.Message}); of != p.last {
+		verdict, ok := p.strangers[of]
+		if !ok {
+			if verdict, err = p.stranger(ctx, c.rules.Topic, strategy, read); err != nil {
+				return "", err
+			}
+			if p.strangers == nil {
+				p.strangers = map[described]string{}
+			}
+			p.strangers[of] = verdict
 		}
-		p.of = read
+		p.last, p.verdict = of, verdict
 	}
-	if p.stranger == "" {
+	if p.verdict == "" {
 		return "", nil
 	}
-	return fmt.Sprintf("its %s is refused: %s", p.part, p.stranger), nil
+	return fmt.Sprintf("its %s is refused: %s", p.part, p.verdict), nil
 }
 
-// stranger says why a schema is not of the subject that a topic's have.
-func (s *Serde) stranger(ctx context.Context, topic string, part Part, strategy Strategy, read *Read) (string, error) {
-	subject, err := strategy.subject(topic, part, read.parsed.Name())
+// stranger says why a schema is not of the subject that a topic's have. It waits for the end of the registry's log once
+// at most, and not at all where the Reader has.
+func (p *subjectCheck) stranger(ctx context.Context, topic string, strategy Strategy, read *Read) (string, error) {
+	subject, err := strategy.subject(topic, p.part, cmp.Or(read.Message, read.parsed.Name()))
 	if err != nil {
 		return err.Error(), nil
 	}
-	version, err := s.registry.HeldAs(ctx, read.ID, subject)
-	if err != nil || version != 0 {
-		return "", err
+	for {
+		if p.serde.registry.GlanceHeldAs(read.ID, subject) != 0 {
+			return "", nil
+		}
+		if p.asked {
+			return fmt.Sprintf("schema id %d is not registered under subject %s", read.ID, subject), nil
+		}
+		if err := p.serde.fresh(ctx); err != nil {
+			return "", err
+		}
+		p.asked = true
 	}
-	return fmt.Sprintf("schema id %d is not registered under subject %s", read.ID, subject), nil
 }

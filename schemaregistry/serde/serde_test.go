@@ -290,6 +290,19 @@ func TestCheckBatch(t *testing.T) {
 	register(t, r, "shop.Order", schema.Avro, order)
 	require.NoError(t, check(serde.Rules{Value: &byName}, record.Record{Value: good}))
 
+	w, err := s.NewWriter(t.Context(), serde.Spec{
+		Topic: "t", Type: schema.Protobuf, Text: messages, Message: "p.C", Strategy: byName,
+	})
+	require.NoError(t, err)
+	require.Equal(t, "p.C", w.Subject, "the subject is that of the message")
+	c, err := w.Append(nil, []byte(`{"z":true}`))
+	require.NoError(t, err)
+	first := frame(w.ID, "\x00\x08\x01")
+	require.ErrorAs(t, check(serde.Rules{Value: &byName}, record.Record{Value: c}, record.Record{Value: first},
+		record.Record{Value: c}, record.Record{Value: first}), &fault)
+	require.Len(t, fault.Records, 2)
+	require.Contains(t, fault.Records[0].Message, "p.A")
+
 	_, err = r.DeleteVersion(t.Context(), "t-value", "1", false)
 	require.NoError(t, err)
 	require.ErrorAs(t, check(values, record.Record{Value: good}), &fault, "a deleted version is none of the subject's")

@@ -1,6 +1,7 @@
 package serde
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -89,6 +90,11 @@ func (s *Serde) find(ctx context.Context, spec *Spec) (schemaregistry.Version, e
 	return s.registry.Version(ctx, subject, version, false)
 }
 
+// subjectOf is what the strategy calls a schema: by the message that is written, where that is named.
+func (s *Spec) subjectOf(parsed schema.Schema) (string, error) {
+	return s.Strategy.subject(s.Topic, s.Part, cmp.Or(s.Message, parsed.Name()))
+}
+
 // findText looks a text up in its subject and registers it there if it is new.
 func (s *Serde) findText(ctx context.Context, spec *Spec) (schemaregistry.Version, error) {
 	content := schema.Content{Type: spec.Type, Text: spec.Text}
@@ -101,7 +107,7 @@ func (s *Serde) findText(ctx context.Context, spec *Spec) (schemaregistry.Versio
 		if err != nil {
 			return schemaregistry.Version{}, err
 		}
-		if subject, err = spec.Strategy.subject(spec.Topic, spec.Part, parsed.Name()); err != nil {
+		if subject, err = spec.subjectOf(parsed); err != nil {
 			return schemaregistry.Version{}, err
 		}
 	}
@@ -124,7 +130,7 @@ func (s *Serde) findID(ctx context.Context, spec *Spec) (schemaregistry.Version,
 		if err != nil {
 			return v, err
 		}
-		if subject, err = spec.Strategy.subject(spec.Topic, spec.Part, parsed.Name()); err != nil {
+		if subject, err = spec.subjectOf(parsed); err != nil {
 			return v, err
 		}
 	}
