@@ -47,7 +47,7 @@ type fates struct {
 
 // failure tells which partitions took their records and which did not. The problem is the one of the failure that
 // says most. Its outcome is unknown if that of a batch is; else partial if a batch is stored, so that nobody takes it
-// for a request that did nothing; else failed.
+// for a request that did nothing; else failed, as it is where all is a transaction of its own.
 func (j *produceJob) failure(batches []client.BatchResult) error {
 	f := fates{told: make([]failedBatch, len(batches))}
 	for i := range batches {
@@ -60,10 +60,15 @@ func (j *produceJob) failure(batches []client.BatchResult) error {
 		}
 	}
 	e := j.batchFault(f.cause, f.all)
+	together := j.txn != nil && j.txn.once // nothing is kept of a part
 	if len(batches) > 1 {
-		e.Detail = fmt.Sprintf("%d of %d records %s, see offsets: %s", f.lost, f.all, f.verb(), e.Detail)
+		none := ""
+		if together {
+			none = ", so that none is kept"
+		}
+		e.Detail = fmt.Sprintf("%d of %d records %s%s, see offsets: %s", f.lost, f.all, f.verb(), none, e.Detail)
 	}
-	if f.stored && e.Fault.Outcome == api.Failed {
+	if f.stored && e.Fault.Outcome == api.Failed && !together {
 		e.Overrule(api.Partial)
 		if !j.hasProducer {
 			e.Fault = onlyTheRest(e.Fault)

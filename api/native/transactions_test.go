@@ -304,3 +304,18 @@ func TestTransactionBadRequests(t *testing.T) {
 		require.Equal(t, id, a.ID)
 	}
 }
+
+// A refused record takes the others of its transaction with it, and nobody is told to send the rest alone.
+func TestNodeTellsThatNoneIsKept(t *testing.T) {
+	e := onNode(t)
+	r := e.post("/v1/topics", jsonType, `{"name":"compacted","configs":{"cleanup.policy":"compact"}}`)
+	require.Equal(t, 201, r.status, r.body)
+	const body = `{"records":[{"topic":"t","value":1},{"topic":"compacted","value":2}]}`
+	p := e.problem(e.post("/v1/transactions", jsonType, body), 400, "INVALID_RECORD")
+	require.Equal(t, "failed", p["outcome"])
+	require.Contains(t, p["detail"], "1 of 2 records was not stored, so that none is kept, see offsets")
+	require.Contains(t, p["detail"], "Correct the record")
+	require.NotContains(t, p["detail"], "Send again only")
+	require.Len(t, p["offsets"], 1)
+	require.Empty(t, e.settled("t", 0))
+}
