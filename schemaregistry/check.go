@@ -15,11 +15,13 @@ func (r *Registry) CheckBatch(ctx context.Context, entries []BatchEntry) ([]Comp
 	if err := r.Fresh(ctx); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
+	defer cancel()
 	w := r.view()
 	out := make([]CompatibilityResult, len(entries))
 	for i := range entries {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		if err := tooSlow(ctx); err != nil {
+			return nil, inEntry(i, err)
 		}
 		found, err := r.checkEntry(ctx, w, &entries[i])
 		var refused *Error

@@ -19,7 +19,7 @@ func cut[T any](list []T, p Page) []T {
 	return list
 }
 
-// withPrefix lists the subjects that a prefix means, sorted.
+// withPrefix lists the subjects that a prefix means, in no order.
 func (s *state) withPrefix(prefix string) []*subject {
 	name, everywhere := strings.CutPrefix(prefix, EveryContext)
 	in := ParseSubject(name)
@@ -34,7 +34,6 @@ func (s *state) withPrefix(prefix string) []*subject {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *subject) int { return a.name.compare(b.name) })
 	return out
 }
 
@@ -52,6 +51,7 @@ func (r *Registry) Subjects(ctx context.Context, q SubjectsQuery) ([]string, err
 			}
 		}
 	})
+	slices.Sort(out) // which takes long enough to hold nobody up
 	return cut(out, q.Page), nil
 }
 
@@ -156,33 +156,41 @@ func (r *Registry) Schemas(ctx context.Context, q SchemasQuery) ([]ExtendedVersi
 	if err := r.Fresh(ctx); err != nil {
 		return nil, err
 	}
-	type found struct {
-		v *version
-		s *subject
-	}
+	var subjects []*subject
+	r.read(func(s *state) { subjects = s.withPrefix(q.Prefix) })
+	// That takes long where there are many. Who goes meanwhile has no versions left.
+	slices.SortFunc(subjects, func(a, b *subject) int { return a.name.compare(b.name) })
 	var out []ExtendedVersion
 	r.read(func(s *state) {
-		var all []found
-		for _, sub := range s.withPrefix(q.Prefix) {
-			from := len(all)
-			for _, v := range sub.versions {
-				if (q.Deleted || !v.deleted) && hasRule(v.content.RuleSet, q.RuleType) {
-					all = append(all, found{v, sub})
-				}
-			}
-			if n := len(all); q.LatestOnly && n > from+1 {
-				all = append(all[:from], all[n-1])
-			}
-		}
+		all := q.among(subjects)
 		var aliases map[Subject][]string
 		if q.Aliases {
 			aliases = s.aliases()
 		}
-		for _, f := range cut(all, q.Page) {
-			out = append(out, ExtendedVersion{f.v.held().version(f.s.name), aliases[f.s.name]})
+		for _, v := range cut(all, q.Page) {
+			out = append(out, ExtendedVersion{v.version(), aliases[v.subject.name]})
 		}
 	})
 	return out, nil
+}
+
+// among lists the versions of subjects that the query means, as far as its page goes.
+func (q *SchemasQuery) among(subjects []*subject) (all []*version) {
+	for _, sub := range subjects {
+		from := len(all)
+		if q.Page.Limit > 0 && from >= q.Page.Offset+q.Page.Limit {
+			break
+		}
+		for _, v := range sub.versions {
+			if (q.Deleted || !v.deleted) && hasRule(v.content.RuleSet, q.RuleType) {
+				all = append(all, v)
+			}
+		}
+		if n := len(all); q.LatestOnly && n > from+1 {
+			all = append(all[:from], all[n-1])
+		}
+	}
+	return all
 }
 
 func hasRule(rs *schema.RuleSet, typ string) bool {
