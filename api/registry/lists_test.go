@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,17 @@ func TestLists(t *testing.T) {
 		step{"GET /schemas/ids/1/versions?limit=1", "", `[{"subject":"a","version":1}]`},
 		step{"GET /schemas/ids/1/versions?subject=b", "", `[{"subject":"b","version":1}]`},
 	)
+}
+
+// A list of large schemas comes in pieces, and whole.
+func TestLargeList(t *testing.T) {
+	f := start(t)
+	for i := range 4 {
+		doc := `{"name":"a","type":"int","doc":"` + strings.Repeat("d", 700_000+i) + `"}`
+		f.run(step{"POST /subjects/s" + strconv.Itoa(i) + "/versions", body(record(doc)), `{"version":1}`})
+	}
+	f.run(step{"GET /schemas", "", `[{"subject":"s0"},{"subject":"s1"},{"subject":"s2"},{"subject":"s3"}]`})
+	f.run(step{"GET /schemas?limit=1", "", `[{"subject":"s0"}]`})
 }
 
 // Metadata and rules find their versions.

@@ -29,19 +29,39 @@ func (a *API) ListSchemas(w http.ResponseWriter, r *http.Request, p ListSchemasP
 		a.fail(w, r, err)
 		return
 	}
-	body := []byte{'['}
+	body, begun := []byte{'['}, false
 	for i := range found {
 		if i > 0 {
 			body = append(body, ',')
 		}
 		v := &found[i]
-		if body, err = appendVersion(body, &v.Version, members{place: true, id: true, aliases: v.Aliases}); err != nil {
+		body, err = appendVersion(body, &v.Version, members{place: true, id: true, aliases: v.Aliases})
+		switch {
+		case err != nil && begun:
+			panic(http.ErrAbortHandler) // the client must not take it for whole
+		case err != nil:
 			a.fail(w, r, err)
 			return
+		case len(body) < pieceBytes:
+			continue
+		case !begun:
+			w.Header()["Content-Type"] = a.contentType(r)
+			begun = true
 		}
+		if _, err := w.Write(body); err != nil {
+			return // the client has gone
+		}
+		body = body[:0]
 	}
-	a.write(w, r, append(body, ']'))
+	if body = append(body, ']'); !begun {
+		a.write(w, r, body)
+		return
+	}
+	_, _ = w.Write(body) // as above
 }
+
+// pieceBytes is how much of a list is sent at a time: all of it may be a thousand times what one schema may have.
+const pieceBytes = 1 << 20
 
 // readByID is the way of GetSchemaByID that consumers take: without parameters it passes by the router, and answers
 // with
