@@ -56,6 +56,7 @@ type unit struct {
 	linked   linker.File // nil if fault is not
 	fault    error       // why it does not compile
 	implicit bool        // it uses the meta options without importing them
+	loose    bool        // it has options that nothing declares, which only the text has
 	shape    *shape      // of the library's files
 }
 
@@ -232,6 +233,7 @@ func (c *compilation) link(u *unit, node *ast.FileNode) error {
 		}
 		imports = append(imports, d.linked)
 	}
+	u.loose = c.dropUnknown(u)
 	linked, err := linker.Link(parsed, imports, c.symbols, h)
 	if err != nil {
 		return located(err)

@@ -69,7 +69,7 @@ func (f *Format) Parse(text string, deps []schema.Dependency, o schema.ParseOpti
 	}
 	written := u.written
 	switch {
-	case o.Normalize && u.fault == nil:
+	case o.Normalize && u.fault == nil && !u.loose:
 		written = c.fromDescriptor(u)
 		written.normalize()
 	case o.Normalize:

@@ -34,6 +34,49 @@ func TestValidTexts(t *testing.T) {
 	require.Equal(t, asIs(t, head+"message M {}").Text(), s.Text())
 }
 
+// Options that nothing declares are kept as they are written.
+func TestUndeclaredOptions(t *testing.T) {
+	text := `syntax = "proto3";
+package p;
+
+import "google/protobuf/descriptor.proto";
+
+option (.some.where).part = "f";
+
+message M {
+  option (some_ref) = "https://example.org";
+
+  oneof o {
+    option (some_ref) = true;
+    int32 a = 1 [(known) = 5, (unknown) = 6];
+  }
+
+  enum E {
+    option (some_ref) = {a: [1, 2]};
+    Z = 0;
+  }
+}
+
+extend google.protobuf.FieldOptions {
+  int32 known = 5000;
+}
+`
+	for _, normalize := range []bool{false, true} {
+		s, err := format().Parse(text, nil, schema.ParseOptions{Strict: true, Normalize: normalize})
+		require.NoError(t, err)
+		for _, kept := range []string{`(.some.where).part = "f"`, `(some_ref) = "https://example.org"`, "(unknown) = 6"} {
+			require.Contains(t, s.Text(), kept)
+		}
+		require.Equal(t, 3, strings.Count(s.Text(), "(some_ref)"))
+		again, err := format().Parse(s.Text(), nil, schema.ParseOptions{Strict: true, Normalize: normalize})
+		require.NoError(t, err)
+		require.Equal(t, s.Text(), again.Text())
+		codec, err := s.Codec()
+		require.NoError(t, err)
+		require.NotNil(t, codec)
+	}
+}
+
 const head = "syntax = \"proto3\";\n"
 
 // Every file that needs no reference is there.
@@ -131,7 +174,10 @@ func invalidCases() []invalidCase {
 		{"a map by a float", "syntax = \"proto3\"; message M { map<float, int32> a = 1; }", "line 1, column "},
 		{"a oneof without fields", "syntax = \"proto3\"; message M { oneof o {} }", "line 1, column "},
 		{"an unknown option", "syntax = \"proto3\"; option nothing = 1; message M {}", "line 1, column 27: "},
-		{"an unknown extension", "syntax = \"proto3\"; option (nothing) = 1; message M {}", "line 1, column 27: "},
+		{"an option that is for other things",
+			"syntax = \"proto3\"; import \"google/protobuf/descriptor.proto\"; " +
+				"extend google.protobuf.FileOptions { int32 x = 5000; } message M { option (x) = 1; }",
+			"line 1, column "},
 		{"an option of another type", "syntax = \"proto3\"; option java_package = 1; message M {}",
 			"line 1, column 42: "},
 		{"a dangling import", "syntax = \"proto3\";\nimport \"nothing.proto\";\nmessage M {}",
