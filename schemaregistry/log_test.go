@@ -55,6 +55,31 @@ func TestReaderPassesOverWhatItDoesNotUnderstand(t *testing.T) {
 	require.Equal(t, 4, register(t, r, "other", `"string"`).ID, "what follows is not held up")
 }
 
+// What a log brought is served in every form, also where it is no schema.
+func TestInvalidSchemasAreServed(t *testing.T) {
+	log := newFakeLog()
+	const dangling = `{"type":"record","name":"R","fields":[{"name":"f","type":"Gone"}]}`
+	log.put(
+		fmt.Sprintf(schemaKeyOf, "s", 1), `{"id":1,"schema":"no schema"}`,
+		fmt.Sprintf(schemaKeyOf, "s", 2),
+		fmt.Sprintf(`{"id":2,"schema":%q,"references":[{"name":"Gone","subject":"gone","version":1}]}`, dangling),
+	)
+	r := run(t, log, nil)
+	require.NoError(t, r.AwaitRead(t.Context()))
+	for number, text := range map[string]string{"1": "no schema", "2": dangling} {
+		v, err := r.Version(t.Context(), "s", number, false)
+		require.NoError(t, err)
+		for _, format := range []string{"", "resolved", "serialized", "unknown"} {
+			shown, err := r.Render(t.Context(), v, format, false)
+			require.NoError(t, err, format)
+			require.Equal(t, text, shown.Content.Text, format)
+		}
+		v, err = r.Tagged(t.Context(), v, []string{"*"})
+		require.NoError(t, err)
+		require.Empty(t, v.Tags)
+	}
+}
+
 // The records that CSR writes, in the order in which it does.
 func TestForeignLog(t *testing.T) {
 	log := newFakeLog()

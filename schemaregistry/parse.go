@@ -172,7 +172,8 @@ func (r *Registry) Parsed(ctx context.Context, v Version) (schema.Schema, error)
 }
 
 // Render is v with its text in a form that the format of its schema knows by name, and with qualified the subjects of
-// its references written with their contexts.
+// its references written with their contexts. The text stays as it is where the name is unknown, and where a schema
+// that came with a log is not valid: a form is never a reason to refuse what is stored.
 func (r *Registry) Render(ctx context.Context, v Version, format string, qualified bool) (Version, error) {
 	own := ParseSubject(v.Subject).Context
 	if qualified && own != DefaultContext {
@@ -187,19 +188,20 @@ func (r *Registry) Render(ctx context.Context, v Version, format string, qualifi
 	}
 	parsed, err := r.Parsed(ctx, v)
 	if err != nil {
-		return v, err
+		return v, unlessInvalid(err)
 	}
 	v.Content.Text = parsed.Format(format)
 	return v, nil
 }
 
-// Tagged is v with Tags set: the entities that carry one of the inline tags; "*" is any.
+// Tagged is v with Tags set: the entities that carry one of the inline tags; "*" is any. A schema that is not valid has
+// none.
 func (r *Registry) Tagged(ctx context.Context, v Version, tags []string) (Version, error) {
+	v.Tags = nil
 	parsed, err := r.Parsed(ctx, v)
 	if err != nil {
-		return v, err
+		return v, unlessInvalid(err)
 	}
-	v.Tags = nil
 	for _, e := range parsed.Entities() {
 		kept := e.Tags
 		if !slices.Contains(tags, "*") {
@@ -210,6 +212,14 @@ func (r *Registry) Tagged(ctx context.Context, v Version, tags []string) (Versio
 		}
 	}
 	return v, nil
+}
+
+// unlessInvalid is an error but for one of a schema that is not valid.
+func unlessInvalid(err error) error {
+	if isInvalid(AsError(err).Code) {
+		return nil
+	}
+	return err
 }
 
 // complete fills in what a request's schema leaves to the registry: its type, and the numbers of versions that its
