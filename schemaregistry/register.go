@@ -227,8 +227,8 @@ func (g *registration) fillIn(w *view, live []held, number int) (*candidate, err
 	return &candidate{content, contentOf(content), parsed.parsed}, nil
 }
 
-// tellVersion sets the property that tells the version, where it is there or the request names one, be it the latest, or
-// changes tags.
+// tellVersion sets the property that tells the version, where it is there or the request names one, be it the latest,
+// or changes tags.
 func (g *registration) tellVersion(m *schema.Metadata, number int) *schema.Metadata {
 	told := false
 	if m != nil {

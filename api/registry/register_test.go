@@ -37,13 +37,15 @@ func TestRegister(t *testing.T) {
 		step{register("other"), body(plain), `{"id":1,"version":1}`},
 		step{register(":.ctx:s"), body(record(fieldA, fieldB)), `{"id":1,"version":1}`},
 		step{register("minus"), body(plain, `"version":-1`), `{"version":1}`},
-		step{register("minus"), body(record(fieldA, fieldB), `"version":-1`), `{"version":2}`},
+		step{register("minus"), body(record(fieldA, fieldB), `"version":-1`),
+			`{"version":2,"metadata":{"properties":{"confluent:version":"2"}}}`},
+		step{register("plain"), body(record(fieldA, fieldB)), `{"version":1}`},
 		step{register("minus"), body(record(fieldA, fieldB, fieldC), `"version":3`), `{"version":3}`},
 		step{register("minus"), body(record(needful), `"version":4`), "40901"},
 		step{"POST /subjects/minus/versions?force=true", body(record(needful)), `{"version":4}`},
 	)
 	guids := map[string]bool{}
-	for _, at := range []string{":.ctx:s/versions/1", "minus/versions/2"} {
+	for _, at := range []string{":.ctx:s/versions/1", "plain/versions/1"} {
 		guids[guidOf(t, f.send("GET", "/subjects/"+at, ""))] = true
 	}
 	require.Len(t, guids, 1, "a GUID is the same in all contexts")

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// dropUnknown takes options out of a parsed file that are set by extensions which neither it nor its imports declare,
-// and reports whether there were any. The language refuses them, but other registries keep them as they are written, and
+// dropUnknown takes options out of a parsed file that are set by extensions which neither it nor its imports have, and
+// reports whether there were any. The language refuses them, but other registries keep them as they are written, and
 // no data depend on them: they stay in the text, and what is compiled does without.
 func (c *compilation) dropUnknown(u *unit) bool {
 	custom := false
