@@ -25,7 +25,18 @@ var (
 	ErrExists = errors.New("log exists")
 	// ErrNotFound says that a log to be opened is not there.
 	ErrNotFound = errors.New("log does not exist")
+	// ErrUnusable says of damage that it keeps the log from being used at all.
+	ErrUnusable = errors.New("log cannot be used")
 )
+
+// unusableError is a CorruptionError that is ErrUnusable too.
+type unusableError struct{ error }
+
+// Is makes errors.Is find ErrUnusable.
+func (e unusableError) Is(target error) bool { return target == ErrUnusable }
+
+// Unwrap gives the CorruptionError.
+func (e unusableError) Unwrap() error { return e.error }
 
 // OutOfRangeError gives the log's bounds to whoever asked for an offset outside them.
 type OutOfRangeError struct {

@@ -216,7 +216,9 @@ func (l *Log) listLocked() (segmentList, error) {
 	if p := l.segments.Load(); p != nil {
 		return *p, nil
 	}
-	if err := l.loadLocked(); err != nil {
+	if err := l.loadLocked(); isCorrupt(err) {
+		return nil, unusableError{err}
+	} else if err != nil {
 		return nil, err
 	}
 	return *l.segments.Load(), nil

@@ -59,13 +59,22 @@ func SetResign(t *kmsg.Tags) { t.Set(tagResign, nil) }
 // eligible to lead where the ISR gets too short.
 func SetResignEligible(t *kmsg.Tags) { t.Set(tagResign, []byte{1}) }
 
-// Resign reports whether SetResign or SetResignEligible was called.
+// SetResignUnusable asks the same for a log of which nothing can be read: where the topic allows unclean elections,
+// any other replica is better.
+func SetResignUnusable(t *kmsg.Tags) { t.Set(tagResign, []byte{2}) }
+
+// Resign reports whether SetResign, SetResignEligible or SetResignUnusable was called.
 func Resign(t *kmsg.Tags) bool { return has(t, tagResign) }
 
 // ResignEligible reports whether SetResignEligible was called.
-func ResignEligible(t *kmsg.Tags) bool {
+func ResignEligible(t *kmsg.Tags) bool { return resigns(t, 1) }
+
+// ResignUnusable reports whether SetResignUnusable was called.
+func ResignUnusable(t *kmsg.Tags) bool { return resigns(t, 2) }
+
+func resigns(t *kmsg.Tags, how byte) bool {
 	v, ok := get(t, tagResign)
-	return ok && len(v) == 1 && v[0] == 1
+	return ok && len(v) == 1 && v[0] == how
 }
 
 // SetAppliedIndex gives, in an answer of the controller, the index of the metadata log that holds what

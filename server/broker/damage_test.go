@@ -225,6 +225,47 @@ func TestDamagedLastReplica(t *testing.T) {
 	})
 }
 
+// Where the last replica in sync cannot even be opened, or be looked at, another one leads if the topic allows that.
+func TestUnusableLastReplica(t *testing.T) {
+	for _, end := range []func(*member){(*member).stop, (*member).crash} {
+		simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+			m := unusableLastReplica(c, "true", end)
+			c.await("whole again", func() bool { return len(c.partition("t", 0).ISR) == 3 })
+			require.Equal(t, 1, m.stray())
+			c.members[c.partition("t", 0).Leader].produce("t", "after")
+			c.identical("t")
+		})
+		simulate(t, ofThree(), func(t *testing.T, c *cluster) {
+			m := unusableLastReplica(c, "false", end)
+			time.Sleep(time.Minute)
+			require.Equal(t, []int32{1}, c.partition("t", 0).ISR)
+			require.Zero(t, m.stray())
+		})
+	}
+}
+
+// unusableLastReplica has member 1 go on as the only one in sync, with a log that cannot be used, and the others come
+// back later.
+func unusableLastReplica(c *cluster, unclean string, end func(*member)) *member {
+	c.create("t", three(), "min.insync.replicas", "1", "unclean.leader.election.enable", unclean)
+	m := c.members[1]
+	m.produce("t", strings.Repeat("v", 100))
+	for _, id := range []int32{2, 3} {
+		c.members[id].cut.Store(true)
+		c.fence(id)
+	}
+	require.Equal(c.t, []int32{1}, c.partition("t", 0).ISR)
+	require.Empty(c.t, c.partition("t", 0).ELR)
+	end(m)
+	m.disk.WriteFile("t-0/leader-epoch-checkpoint", []byte("nonsense"))
+	m.start()
+	require.Equal(c.t, int32(1), c.partition("t", 0).Leader)
+	for _, id := range []int32{2, 3} {
+		c.members[id].heal()
+	}
+	return m
+}
+
 // A leader whose disk takes no more writes hands over, and stays out.
 func TestFailedDisk(t *testing.T) {
 	simulate(t, ofThree(), func(t *testing.T, c *cluster) {

@@ -92,11 +92,19 @@ func (f *followerFetch) read() {
 				err = f.partition(leader, topic, &t.Partitions[j], out)
 			} else {
 				f.parts = append(f.parts, fetchedPart{})
+				f.unopened(topic, t.Partitions[j].Partition, err)
 			}
 			if err != nil {
 				f.refuse(topic, out, err)
 			}
 		}
+	}
+}
+
+// unopened takes note that a follower is there for a partition whose log here could not be opened.
+func (f *followerFetch) unopened(t *metadata.Topic, number int32, err error) {
+	if _, lost := plightOf(err); lost {
+		f.broker.noticed(partition.Name{Topic: t.Name, TopicID: t.ID, Partition: number}, err)
 	}
 }
 

@@ -115,8 +115,7 @@ type proposal struct {
 	isr    partition.IsrProposal
 	leader *partition.Leader
 	resign bool
-	// eligible says of a replica that resigns that it has everything.
-	eligible bool
+	plight plight // of a replica that resigns
 }
 
 // propose sends what is wanted, and reports whether all of it was answered.
@@ -216,9 +215,12 @@ func (p *isrProposer) request(proposals []proposal) *kmsg.AlterPartitionRequest 
 			out.NewISR = append(out.NewISR, m.ID)
 		}
 		switch {
-		case proposals[i].eligible:
+		case !proposals[i].resign:
+		case proposals[i].plight == full:
 			ktag.SetResignEligible(&out.UnknownTags)
-		case proposals[i].resign:
+		case proposals[i].plight == unusable:
+			ktag.SetResignUnusable(&out.UnknownTags)
+		default:
 			ktag.SetResign(&out.UnknownTags)
 		}
 		req.Topics[at].Partitions = append(req.Topics[at].Partitions, out)

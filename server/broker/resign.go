@@ -13,8 +13,9 @@ import (
 // A replica whose log is damaged, or has gone offline, or finds no room, gives its place up: it asks the controller
 // to be taken out of the ISR and to have the leadership moved. Only when it counts for nothing any more, and
 // another replica leads, is a damaged log set aside and fetched anew: until then somebody may need what
-// it has. The only replica in sync keeps what it has and answers with the error. One that finds no room has everything:
-// it stays eligible (KIP-966), and leads again when nobody else can.
+// it has. The only replica in sync keeps what it has and answers with the error, unless it cannot be opened and the topic
+// allows unclean elections. One that finds no room has everything: it stays eligible (KIP-966), and leads again when
+// nobody else can.
 //
 // A follower first stops fetching, and waits until no fetch of it is on its way: a late one would tell
 // the leader of an end that the log is about to lose. Should the leader have asked already to have it back in
@@ -31,14 +32,17 @@ type resignation struct {
 type plight uint8
 
 const (
-	full    plight = iota // it has all that it had, and takes nothing for now
-	failed                // it may lack something, or nobody can say; it waits for the next start, or for another try
-	damaged               // it is to be fetched anew
+	full     plight = iota // it has all that it had, and takes nothing for now
+	failed                 // it may lack something, or nobody can say; it waits for the next start, or for another try
+	damaged                // it is to be fetched anew
+	unusable               // so is it, and nothing of it can be read meanwhile: it cannot be opened
 )
 
 // plightOf says what an error means for a log, if it means that.
 func plightOf(err error) (p plight, ok bool) {
 	switch {
+	case partition.Unusable(err):
+		return unusable, true
 	case partition.Damaged(err):
 		return damaged, true
 	case !partition.Lost(err):
@@ -61,11 +65,17 @@ func (b *Broker) noticed(n partition.Name, err error) (replaced bool) {
 
 func (b *Broker) noticedAs(n partition.Name, what plight) (replaced bool) {
 	// Of the image that is being taken up: its partitions are opened before anybody sees it.
-	meta := replicaOf(b.newest.Load(), n, b.cfg.NodeID)
+	image := b.newest.Load()
+	meta := replicaOf(image, n, b.cfg.NodeID)
 	switch {
-	case meta == nil, len(meta.Replicas) == 1, len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}):
-		return false // nobody else has it
-	case what != damaged && meta.Leader != b.cfg.NodeID && what.isOut(meta, b.cfg.NodeID):
+	case meta == nil, len(meta.Replicas) == 1:
+		return false
+	case len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}): // nobody else has it
+		if what == unusable && image.TopicByID(n.TopicID).Settings.UncleanLeaderElection {
+			b.isr.resign(n, what)
+		}
+		return false
+	case what < damaged && meta.Leader != b.cfg.NodeID && what.isOut(meta, b.cfg.NodeID):
 		return true
 	}
 	b.isr.resign(n, what)
@@ -176,7 +186,7 @@ func (p *isrProposer) resignations() []proposal {
 			p.replace(&all[i], meta)
 		case meta.PartitionEpoch == all[i].asked || !v.quiet(n):
 		default:
-			out = append(out, proposal{resign: true, eligible: all[i].plight == full, isr: partition.IsrProposal{
+			out = append(out, proposal{resign: true, plight: all[i].plight, isr: partition.IsrProposal{
 				Name: n, LeaderEpoch: meta.LeaderEpoch, PartitionEpoch: meta.PartitionEpoch,
 			}})
 		}
@@ -202,10 +212,10 @@ func (v *view) feed(n partition.Name) *feed {
 // replace sets a damaged log aside that counts for nothing, so that it is fetched anew. While nobody
 // leads the partition, it is kept: it may be the best that there is.
 func (p *isrProposer) replace(r *resignation, meta *metadata.Partition) {
-	if meta.Leader == metadata.NoLeader && r.plight == damaged || !p.broker.view.Load().quiet(r.name) {
+	if meta.Leader == metadata.NoLeader && r.plight >= damaged || !p.broker.view.Load().quiet(r.name) {
 		return
 	}
-	if r.plight != damaged {
+	if r.plight < damaged {
 		p.resume(r.name)
 		return
 	}

@@ -87,6 +87,7 @@ func alteredPartitions(r *kmsg.AlterPartitionRequest) []metadata.AlteredPartitio
 				TopicID: t.TopicID, Partition: p.Partition, LeaderEpoch: p.LeaderEpoch,
 				PartitionEpoch: p.PartitionEpoch, Recovering: p.LeaderRecoveryState == 1,
 				Resign: ktag.Resign(&p.UnknownTags), Eligible: ktag.ResignEligible(&p.UnknownTags),
+				Unusable: ktag.ResignUnusable(&p.UnknownTags),
 			}
 			for _, m := range p.NewEpochISR {
 				a.ISR = append(a.ISR, metadata.ISRMember{ID: m.BrokerID, Epoch: m.BrokerEpoch})

@@ -135,7 +135,7 @@ func sameISR(p *Partition, a *AlteredPartition) bool {
 }
 
 // resign takes a damaged replica out of ISR and ELR, or one that takes nothing more out of the ISR, unless nobody else
-// could lead then.
+// could lead then. One that cannot even be opened does not keep others from leading uncleanly where that is allowed.
 func (e *editor) resign(t *Topic, a *AlteredPartition, sender int32) Item {
 	p := &t.Partitions[a.Partition]
 	if !slices.Contains(p.Replicas, sender) {
@@ -149,13 +149,16 @@ func (e *editor) resign(t *Topic, a *AlteredPartition, sender int32) Item {
 	if a.Eligible {
 		how = election{clean: true, unfit: gone}
 	}
-	next = e.settled(t, int(a.Partition), next, how)
-	lost := p.Leader != NoLeader && next.Leader == NoLeader
-	if lost || len(p.ELR) > 0 && len(next.ISR)+len(next.ELR) == 0 {
+	now := e.settled(t, int(a.Partition), next, how)
+	lost := p.Leader != NoLeader && now.Leader == NoLeader || len(p.ELR) > 0 && len(now.ISR)+len(now.ELR) == 0
+	if lost && a.Unusable && e.next.rules(t.Configs).unclean {
+		now = e.settled(t, int(a.Partition), next, election{unfit: gone, lost: gone, gone: gone})
+		lost = now.Leader == NoLeader
+	}
+	if lost {
 		return refuse(kerr.EligibleLeadersNotAvailable, "partition %s-%d: no other replica than that of broker %d can lead",
 			t.Name, a.Partition, sender)
 	}
-	e.putPartition(t, int(a.Partition), next)
-	now := next
+	e.putPartition(t, int(a.Partition), now)
 	return Item{Partition: &now}
 }

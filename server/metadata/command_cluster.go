@@ -73,6 +73,9 @@ type AlteredPartition struct {
 	// Eligible says of a replica that resigns that it has all it had, and takes nothing more for now: it
 	// leaves the ISR alone, and may lead again where nobody else can.
 	Eligible bool `json:"eligible,omitempty"`
+	// Unusable says of a replica that resigns that nothing of its log can be read: where no other replica may lead
+	// without loss, any other one leads if the topic allows that.
+	Unusable bool `json:"unusable,omitempty"`
 }
 
 // ISRMember is a broker as the leader knows it: the epoch tells one run of it from the next.

@@ -135,7 +135,8 @@ func (e *editor) choose(t *Topic, p *Partition, how election) (id int32, clean b
 	case len(p.ELR) == 0 && len(p.LastKnownELR) == 1 && e.next.Active(p.LastKnownELR[0]):
 		return p.LastKnownELR[0], false
 	case how.unclean || e.next.rules(t.Configs).unclean:
-		if i := slices.IndexFunc(p.Replicas, e.next.Active); i >= 0 {
+		fit := func(id int32) bool { return e.next.Active(id) && !slices.Contains(how.unfit, id) }
+		if i := slices.IndexFunc(p.Replicas, fit); i >= 0 {
 			return p.Replicas[i], false
 		}
 	}

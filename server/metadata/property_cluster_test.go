@@ -114,6 +114,7 @@ func drawAlterPartition(t *rapid.T, image *metadata.Image) *metadata.AlterPartit
 	c.BrokerEpoch = image.BrokerEpoch(c.BrokerID)
 	a.Resign = rapid.IntRange(0, 4).Draw(t, "resign") == 0
 	a.Eligible = rapid.Bool().Draw(t, "eligible")
+	a.Unusable = !a.Eligible && rapid.Bool().Draw(t, "unusable")
 	a.Recovering = rapid.IntRange(0, 4).Draw(t, "recovering") == 0
 	for _, id := range drawBrokers(t, 1) {
 		if id != c.BrokerID {

@@ -104,6 +104,8 @@ func (s *script) alteration(t *testing.T, a *metadata.AlteredPartition, word str
 		a.Resign = true
 	case "eligible":
 		a.Eligible = true
+	case "unusable":
+		a.Unusable = true
 	default:
 		require.Fail(t, "no such word", word)
 	}

@@ -27,7 +27,7 @@ import (
 //	change-brokers     a line for each: ID active, fenced or shutting_down, then [epoch=N] if not the present one
 //	unregister id=1
 //	alter-partition broker=1 [epoch=N]  a line for each: TOPIC-PARTITION [epoch=L.P] isr=1,2@9 [recovering],
-//	  or resign [eligible]
+//	  or resign [eligible|unusable]
 //	elect [unclean]    a line for each: TOPIC-PARTITION
 //	reassign [rf-change]  a line for each: TOPIC-PARTITION replicas, or cancel
 //	limits topics=N partitions=N per-topic=N

@@ -14,6 +14,12 @@ func Damaged(err error) bool {
 	return errors.As(err, &read) || errors.As(err, &found)
 }
 
+// Unusable says whether err means that a log is so damaged that nothing of it can be read.
+func Unusable(err error) bool {
+	var unopened *OpenError
+	return Damaged(err) && (errors.As(err, &unopened) || errors.Is(err, storage.ErrUnusable))
+}
+
 // Lost says whether err means that a log takes nothing any more until the node starts again, or until the disk has
 // room, or until it can be opened: so long another replica does better.
 func Lost(err error) bool {
