@@ -39,7 +39,8 @@ func (m *message) tagged(out []schema.Tagged, path string) []schema.Tagged {
 	return out
 }
 
-// WithTags is the text with tags removed and then added. The options that hold the tags become one.
+// WithTags is the text with tags removed and then added. The options that hold the tags become one. As in other
+// registries they are not imported: they are known without.
 func (s *parsed) WithTags(add, remove []schema.Tagged) (string, error) {
 	node, err := parse(s.main.name, s.text)
 	if err != nil {
@@ -64,10 +65,6 @@ func (s *parsed) WithTags(add, remove []schema.Tagged) (string, error) {
 		}); err != nil {
 			return "", err
 		}
-	}
-	known := func(i imported) bool { return i.path == metaImport }
-	if len(add) > 0 && f.pkg != "confluent" && !slices.ContainsFunc(f.imports, known) {
-		f.imports = append(f.imports, imported{path: metaImport})
 	}
 	return f.String(), nil
 }

@@ -62,11 +62,11 @@ func TestWithTags(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, s.Text(), out)
 
-	// The import comes with the first tag.
+	// The options need no import.
 	out, err = parse(t, "message M { int32 a = 1; }").WithTags([]schema.Tagged{tagged(".M.a", "sr_field",
 		"PII")}, nil)
 	require.NoError(t, err)
-	require.Equal(t, "syntax = \"proto3\";\n\nimport \"confluent/meta.proto\";\n\nmessage M {\n"+
+	require.Equal(t, "syntax = \"proto3\";\n\nmessage M {\n"+
 		"  int32 a = 1 [(confluent.field_meta) = {\n    tags: [\n      \"PII\"\n    ]\n  }];\n}\n", out)
 }
 
