@@ -71,7 +71,7 @@ func (b *Broker) noticedAs(n partition.Name, what plight) (replaced bool) {
 	case meta == nil, len(meta.Replicas) == 1:
 		return false
 	case len(meta.ELR) == 0 && slices.Equal(meta.ISR, []int32{b.cfg.NodeID}): // nobody else has it
-		if what == unusable && image.TopicByID(n.TopicID).Settings.UncleanLeaderElection {
+		if what == unusable && b.replaceable(image, n) {
 			b.isr.resign(n, what)
 		}
 		return false
@@ -80,6 +80,13 @@ func (b *Broker) noticedAs(n partition.Name, what plight) (replaced bool) {
 	}
 	b.isr.resign(n, what)
 	return true
+}
+
+// replaceable tells whether another replica may lead without being in sync.
+func (b *Broker) replaceable(image *metadata.Image, n partition.Name) bool {
+	t := image.TopicByID(n.TopicID)
+	return t.Settings.UncleanLeaderElection && slices.ContainsFunc(t.Partitions[n.Partition].Replicas,
+		func(id int32) bool { return id != b.cfg.NodeID && image.Active(id) })
 }
 
 // Failed takes note of an error of a partition's log that a coordinator has met.
