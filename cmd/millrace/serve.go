@@ -180,6 +180,7 @@ func tuneCollector(s settings, logger *slog.Logger) {
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(s.GCPercent)
+		(&collector{percent: s.GCPercent, now: s.GCPercent}).watch()
 	}
 	if os.Getenv("GOMEMLIMIT") == "" && limit > 0 {
 		debug.SetMemoryLimit(limit)

@@ -42,7 +42,12 @@ func main() {
 	flag.DurationVar(&o.warm, "warm", 500*time.Millisecond, "time before each measurement that is not counted")
 	flag.Float64Var(&o.quiet, "quiet", 0, "wait, up to 20 s, until others use less than so many cores; 0: never")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working folder with servers' logs")
+	bareAddr := flag.String("bare", "", "serve the answers that row G1 compares with at this address, and nothing else")
 	flag.Parse()
+	if *bareAddr != "" {
+		fmt.Fprintln(os.Stderr, "load:", serveBare(*bareAddr))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	missed, err := measure(ctx, o)
@@ -62,6 +67,7 @@ type bench struct {
 	roofline string
 	loadgen  string
 	millrace string
+	schemas  string // data with many schemas, once they are registered
 }
 
 func measure(ctx context.Context, o options) (missed int, err error) {

@@ -31,6 +31,7 @@ func (b *bench) rows() []*row {
 	rows = append(rows, b.consumeRows()...)
 	rows = append(rows, b.streamRows()...)
 	rows = append(rows, b.clusterRows()...)
+	rows = append(rows, b.registryRows()...)
 	return append(rows, b.startRows()...)
 }
 
