@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -558,4 +559,20 @@ func TestErrors(t *testing.T) {
 	require.Error(t, err)
 	_, err = New(Config{Client: client.New(newFakeLog(), client.Options{}), Compatibility: "SOME"})
 	require.Error(t, err)
+}
+
+// An error quotes what is wrong, but not all of it.
+func TestLongErrors(t *testing.T) {
+	r := run(t, newFakeLog(), nil)
+	long := strings.Repeat("x", 300_000)
+	for _, c := range []schema.Content{
+		{Text: `"` + long + `"`},
+		{Text: `{"$ref":"#/` + long + `"}`, Type: schema.JSON},
+		{Text: `syntax="proto3"; message M { ` + long + ` f = 1; }`, Type: schema.Protobuf},
+	} {
+		_, err := r.Register(t.Context(), "s", RegisterRequest{Content: c})
+		require.Error(t, err)
+		require.Equal(t, CodeInvalidSchema, AsError(err).Code)
+		require.Less(t, len(err.Error()), 11<<10)
+	}
 }

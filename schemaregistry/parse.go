@@ -124,6 +124,7 @@ func (w *view) parse(c *schema.Content, deps []schema.Dependency, o schema.Parse
 	if err != nil {
 		return nil, err
 	}
+	defer w.r.heavies.begin(textBytes(c.Text, deps))()
 	parsed, err := f.Parse(c.Text, deps, o)
 	if err != nil {
 		return nil, invalid(err)
@@ -131,10 +132,10 @@ func (w *view) parse(c *schema.Content, deps []schema.Dependency, o schema.Parse
 	return parsed, nil
 }
 
-// invalid is the error of a format as one of ours.
+// invalid is the error of a format as one of ours. Names in it may be as long as the schema, so it is cut.
 func invalid(err error) error {
 	if errors.Is(err, schema.ErrInvalid) {
-		return refuse(CodeInvalidSchema, "%s", err.Error())
+		return refuse(CodeInvalidSchema, "%s", shorten(err.Error()))
 	}
 	return AsError(err)
 }
