@@ -227,6 +227,8 @@ async function records(format, first, second, made) {
   await check("the server, version 2");
   await v3({ schema_version: 1, data: parcel });
   await check("the server, version 3");
+  await must("POST", `${native}?value_schema_id=${made.id}`, parcel);
+  await check("the server");
 
   const wrong = Buffer.concat([bytes.subarray(0, 5), Buffer.from([0x00, 0xff, 0xff])]);
   for (const bad of [Buffer.from("{}"), wrong]) {
@@ -252,7 +254,7 @@ async function itself(format, second) {
   }
 }
 
-// shown reads all records of a topic through an instance that decodes them by their schemas.
+// shown reads all records of a topic decoded by their schemas: through an instance, and as a page.
 async function shown(format, wanted) {
   const f = formats[format];
   const type = "application/vnd.kafka.v2+json";
@@ -265,8 +267,11 @@ async function shown(format, wanted) {
     const answer = await fetch(`${url}${path}/records?timeout=1000`, { headers: { Accept: f.media } });
     seen.push(...await answer.json());
   }
-  assert.equal(seen.length, wanted);
-  for (const r of seen) assert.deepEqual(r.value, parcel);
+  const { records: page } = await must("GET", `/v1/topics/${format}/records?format=${format}`);
+  for (const list of [seen, page]) {
+    assert.equal(list.length, wanted);
+    for (const r of list) assert.deepEqual(r.value, parcel);
+  }
   await must("DELETE", path);
 }
 
@@ -278,7 +283,7 @@ async function main() {
     second.clearCaches(); // they forget in which form a schema was asked for
     await createTopic(format, { "value.schema.validation": "true" });
     await records(format, first, second, made);
-    await shown(format, format === "protobuf" ? 5 : 6);
+    await shown(format, format === "protobuf" ? 6 : 7);
     await itself(format, second);
     second.clearCaches();
     await removal(format, second, made.info);
