@@ -355,6 +355,20 @@ func TestListings(t *testing.T) {
 	d.refuses(CodeSubjectNotSoftDeleted, err)
 }
 
+// A schema that one subject has deleted and another one holds is not shown as deleted.
+func TestShownByALiveVersion(t *testing.T) {
+	d := newDesk(t)
+	for _, subject := range []string{"a", "b"} {
+		d.put(subject, `"int"`, 1, 1)
+	}
+	for i, subject := range []string{"a", "b"} {
+		d.deletes(subject, "1", false)
+		v, err := d.ByID(t.Context(), 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, i == 1, v.Deleted)
+	}
+}
+
 // A subject with very many versions is deleted in parts, and all of it.
 func TestDeletesInParts(t *testing.T) {
 	log := newFakeLog()

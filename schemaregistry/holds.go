@@ -6,18 +6,13 @@ import "context"
 // answers; only before it says no is the log's end waited for. So a version that another node has just deleted may be
 // named for a moment.
 func (r *Registry) HeldAs(ctx context.Context, id int, subject string) (int, error) {
-	for _, fresh := range []bool{false, true} {
-		if fresh {
-			if err := r.Fresh(ctx); err != nil {
-				return 0, err
-			}
-		}
-		number := r.GlanceHeldAs(id, subject)
-		if number != 0 {
-			return number, nil
-		}
+	if number := r.GlanceHeldAs(id, subject); number != 0 {
+		return number, nil
 	}
-	return 0, nil
+	if err := r.Fresh(ctx); err != nil {
+		return 0, err
+	}
+	return r.GlanceHeldAs(id, subject), nil
 }
 
 // GlanceHeldAs is HeldAs of what is in memory now.

@@ -219,25 +219,18 @@ func (s *state) aliases() map[Subject][]string {
 
 // ByID is a schema by its id, in the context of the subject if one is given, with the version that holds it there. An
 // id that is known is not asked about anew: it never changes its meaning.
-func (r *Registry) ByID(ctx context.Context, id int, subject *string) (out Version, err error) {
-	for _, fresh := range []bool{false, true} {
-		if fresh {
-			if err := r.Fresh(ctx); err != nil {
-				return out, err
-			}
-		}
-		found := false
-		r.read(func(s *state) {
-			if c := s.byID(id, subject); c != nil {
-				found = true
-				out = s.shown(c, subject)
-			}
-		})
-		if found {
-			return out, nil
-		}
+func (r *Registry) ByID(ctx context.Context, id int, subject *string) (Version, error) {
+	v, ok := r.Glance(id, subject)
+	if ok {
+		return v, nil
 	}
-	return out, errNoID(id)
+	if err := r.Fresh(ctx); err != nil {
+		return v, err
+	}
+	if v, ok = r.Glance(id, subject); !ok {
+		return v, errNoID(id)
+	}
+	return v, nil
 }
 
 func errNoID(id int) error { return refuse(CodeSchemaNotFound, "there is no schema with id %d", id) }
@@ -285,11 +278,17 @@ func (s *state) holder(name Subject, c *content) *version {
 	return found
 }
 
-// shown is the version by which a schema is shown: of the subject if that holds it, else of any.
+// shown is the version by which a schema is shown: of the subject if that holds it, else of any, if there is one a live
+// one.
 func (s *state) shown(c *content, subject *string) Version {
 	context := c.holders[0].subject.name.Context
 	if subject != nil {
 		if v := s.holder(Subject{context, ParseSubject(*subject).Name}, c); v != nil {
+			return v.version()
+		}
+	}
+	for _, v := range c.holders {
+		if !v.deleted {
 			return v.version()
 		}
 	}
@@ -307,26 +306,18 @@ func (r *Registry) MaxID(ctx context.Context, subject string) (int, error) {
 }
 
 // ByGUID is a schema by its GUID, without Subject and Version.
-func (r *Registry) ByGUID(ctx context.Context, guid [16]byte) (out Version, err error) {
-	for _, fresh := range []bool{false, true} {
-		if fresh {
-			if err := r.Fresh(ctx); err != nil {
-				return out, err
-			}
+func (r *Registry) ByGUID(ctx context.Context, guid [16]byte) (Version, error) {
+	v, ok := r.GlanceGUID(guid)
+	if !ok {
+		if err := r.Fresh(ctx); err != nil {
+			return v, err
 		}
-		found := false
-		r.read(func(s *state) {
-			if all := s.byHash(guid); len(all) > 0 {
-				found = true
-				out = s.shown(all[0], nil)
-				out.Subject, out.Version = "", 0
-			}
-		})
-		if found {
-			return out, nil
+		if v, ok = r.GlanceGUID(guid); !ok {
+			return v, refuse(CodeSchemaNotFound, "there is no schema with the GUID %s", schema.GUID(guid))
 		}
 	}
-	return out, refuse(CodeSchemaNotFound, "there is no schema with the GUID %s", schema.GUID(guid))
+	v.Subject, v.Version = "", 0
+	return v, nil
 }
 
 // GUIDIDs lists the ids that a schema has.
@@ -368,47 +359,47 @@ type HoldersQuery struct {
 
 // VersionsOfID lists the versions that hold a schema.
 func (r *Registry) VersionsOfID(ctx context.Context, id int, q HoldersQuery) ([]SubjectVersion, error) {
-	var out []SubjectVersion
-	err := r.holders(ctx, id, q, func(v *version) {
-		out = append(out, SubjectVersion{v.subject.name.String(), v.number})
-	})
+	out, err := r.holders(ctx, id, q)
 	return cut(out, q.Page), err
 }
 
 // SubjectsOfID lists the subjects that hold a schema.
 func (r *Registry) SubjectsOfID(ctx context.Context, id int, q HoldersQuery) ([]string, error) {
+	all, err := r.holders(ctx, id, q)
 	var out []string
-	err := r.holders(ctx, id, q, func(v *version) { out = append(out, v.subject.name.String()) })
-	return cut(slices.Compact(out), q.Page), err
+	for i := range all {
+		if i == 0 || all[i].Subject != all[i-1].Subject {
+			out = append(out, all[i].Subject)
+		}
+	}
+	return cut(out, q.Page), err
 }
 
-// holders calls f with the versions that hold a schema, by subject and version.
-func (r *Registry) holders(ctx context.Context, id int, q HoldersQuery, f func(*version)) error {
+// holders lists the versions that hold a schema, by subject and version.
+func (r *Registry) holders(ctx context.Context, id int, q HoldersQuery) (out []SubjectVersion, err error) {
 	if err := r.Fresh(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	name := ""
 	if q.Subject != nil {
 		name = ParseSubject(*q.Subject).Name
 	}
-	var err error
 	r.read(func(s *state) {
 		c := s.byID(id, q.Subject)
 		if c == nil {
 			err = errNoID(id)
 			return
 		}
-		all := slices.Clone(c.holders)
-		slices.SortFunc(all, func(a, b *version) int {
-			return cmp.Or(a.subject.name.compare(b.subject.name), a.number-b.number)
-		})
-		for _, v := range all {
+		for _, v := range c.holders {
 			if (q.Deleted || !v.deleted) && (name == "" || v.subject.name.Name == name) {
-				f(v)
+				out = append(out, SubjectVersion{v.subject.name.String(), v.number})
 			}
 		}
 	})
-	return err
+	slices.SortFunc(out, func(a, b SubjectVersion) int {
+		return cmp.Or(strings.Compare(a.Subject, b.Subject), a.Version-b.Version)
+	})
+	return out, err
 }
 
 // ReferencedBy lists the ids of schemas that refer to a version, which may be softly deleted.

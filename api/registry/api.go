@@ -169,8 +169,7 @@ func text(p *string) string {
 }
 
 // page reads the parameters of a page. most is its greatest limit, and what a limit beyond it or below 1 stands for;
-// 0 is
-// none.
+// 0 is none.
 func page(offset, limit *int32, most int) (schemaregistry.Page, error) {
 	p := schemaregistry.Page{Limit: most}
 	if offset != nil {

@@ -8,8 +8,7 @@ import (
 )
 
 // cache holds the encoded answers to requests for ids: consumers ask for the same few again and again. Whether an
-// answer
-// still holds is told by what it was made of, so nothing need be taken out when the registry changes.
+// answer still holds is told by what it was made of, so nothing need be taken out when the registry changes.
 type cache struct {
 	most int // bytes
 

@@ -64,8 +64,7 @@ func (a *API) ListSchemas(w http.ResponseWriter, r *http.Request, p ListSchemasP
 const pieceBytes = 1 << 20
 
 // readByID is the way of GetSchemaByID that consumers take: without parameters it passes by the router, and answers
-// with
-// bytes that are kept.
+// with bytes that are kept.
 func (a *API) readByID(w http.ResponseWriter, r *http.Request, param string) {
 	id, ok := plainID(param)
 	mediaType := a.contentType(r)
