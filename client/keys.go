@@ -13,6 +13,13 @@ func (c *Client) Compacted(ctx context.Context, t *Topic) (compacted, known bool
 	return l.Compacted, ok
 }
 
+// Expires says whether a topic drops records for their age, or where there are too many, also the latest of a key; as
+// Compacted does.
+func (c *Client) Expires(ctx context.Context, t *Topic) (expires, known bool) {
+	l := c.knownLimits(ctx, t)
+	return l.expires, l.ok
+}
+
 // EpochEnd is where a leader epoch ends in the log of a partition's leader.
 type EpochEnd struct {
 	LeaderEpoch int32 // the greatest that is there and not after the one asked for, -1 if there is none

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,12 +20,20 @@ type topicLimits struct {
 // knownLimits is an answer; without ok the cluster did not tell.
 type knownLimits struct {
 	record.Limits
-	ok bool
+	expires bool // records are dropped for their age, or where there are too many
+	ok      bool
 }
 
 // limits is what the leaders of t check batches by, at most as old as the metadata of t; ok is false if the cluster
 // does not tell. The leaders have the last word.
 func (c *Client) limits(ctx context.Context, t *Topic) (l record.Limits, ok bool) {
+	known := c.knownLimits(ctx, t)
+	l = known.Limits
+	l.Now, l.Codecs = c.now().UnixMilli(), c.codecs
+	return l, known.ok
+}
+
+func (c *Client) knownLimits(ctx context.Context, t *Topic) *knownLimits {
 	known := t.limits.read.Load()
 	if known == nil {
 		known = c.askLimits(ctx, t.Name)
@@ -32,9 +41,7 @@ func (c *Client) limits(ctx context.Context, t *Topic) (l record.Limits, ok bool
 			t.limits.read.Store(known)
 		}
 	}
-	l = known.Limits
-	l.Now, l.Codecs = c.now().UnixMilli(), c.codecs
-	return l, known.ok
+	return known
 }
 
 func (c *Client) askLimits(ctx context.Context, topic string) *knownLimits {
@@ -44,7 +51,10 @@ func (c *Client) askLimits(ctx context.Context, topic string) *knownLimits {
 	if err != nil || answers[0].Err != nil {
 		return &knownLimits{}
 	}
-	return &knownLimits{limitsOf(answers[0].Configs), true}
+	expires := slices.ContainsFunc(answers[0].Configs, func(k Config) bool {
+		return k.Name == "cleanup.policy" && k.Value != nil && strings.Contains(*k.Value, "delete")
+	})
+	return &knownLimits{limitsOf(answers[0].Configs), expires, true}
 }
 
 // limitsOf reads limits from a topic's configs; one that is missing, or not understood, demands nothing.

@@ -242,12 +242,19 @@ func TestLogMustBeCompacted(t *testing.T) {
 	r := startRegistry(t, n.Requestor())
 	_, err = r.Register(t.Context(), "s", schemaregistry.RegisterRequest{Content: schema.Content{Text: enum(0)}})
 	require.ErrorContains(t, err, "cleanup.policy")
-	policy := "compact"
-	_, err = c.AlterConfigs(t.Context(), []client.ResourceChanges{{
-		Resource: client.Resource{Type: client.TopicResource, Name: "_schemas"},
-		Changes:  []client.ConfigChange{{Name: "cleanup.policy", Value: &policy}},
-	}}, client.Apply)
-	require.NoError(t, err)
+	set := func(policy string) {
+		_, err = c.AlterConfigs(t.Context(), []client.ResourceChanges{{
+			Resource: client.Resource{Type: client.TopicResource, Name: "_schemas"},
+			Changes:  []client.ConfigChange{{Name: "cleanup.policy", Value: &policy}},
+		}}, client.Apply)
+		require.NoError(t, err)
+	}
+	set("compact,delete")
+	_, err = startRegistry(t, n.Requestor()).Register(t.Context(), "s", schemaregistry.RegisterRequest{
+		Content: schema.Content{Text: enum(0)},
+	})
+	require.ErrorContains(t, err, "compact alone")
+	set("compact")
 	require.Eventually(t, func() bool {
 		_, err = r.Register(t.Context(), "s", schemaregistry.RegisterRequest{Content: schema.Content{Text: enum(0)}})
 		return err == nil

@@ -395,10 +395,11 @@ func (r *Registry) checkCompacted(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // the write itself tells
 	}
-	if compacted, known := r.client.Compacted(ctx, topic); known && !compacted {
+	compacted, _ := r.client.Compacted(ctx, topic)
+	if expires, known := r.client.Expires(ctx, topic); known && (expires || !compacted) {
 		return &Error{
 			Code:    CodeStoreFailed,
-			Message: "topic " + r.cfg.Topic + " would forget schemas: set its cleanup.policy to compact",
+			Message: "topic " + r.cfg.Topic + " would forget schemas: set its cleanup.policy to compact alone",
 		}
 	}
 	return nil
