@@ -239,6 +239,21 @@ func TestWritesWait(t *testing.T) {
 	})
 }
 
+// What lies between the registry and the cluster is not told to clients.
+func TestNetworkIsNotTold(t *testing.T) {
+	log := newFakeLog()
+	log.fault = func(r kmsg.Request) loss {
+		if _, ok := r.(*kmsg.CreateTopicsRequest); ok {
+			return requestLost
+		}
+		return nothingLost
+	}
+	r := run(t, log, func(c *Config) { c.Limits.WriteWait = 100 * time.Millisecond })
+	_, err := r.Register(t.Context(), "s", RegisterRequest{Content: schema.Content{Text: enum(0)}})
+	require.ErrorIs(t, err, errLost)
+	require.EqualError(t, err, "topic _schemas cannot be created: the cluster gave no answer")
+}
+
 // What another writer has appended is waited for until it is committed, and not asked about all the time.
 func TestUncommittedEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

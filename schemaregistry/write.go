@@ -364,9 +364,18 @@ func (a *appending) failure() error {
 	}
 	text := "nothing was written to " + a.r.cfg.Topic
 	if a.err != nil {
-		text += ": " + a.err.Error()
+		text += ": " + told(a.err)
 	}
 	return &Error{Code: CodeStoreFailed, Message: text, Cause: a.err}
+}
+
+// told is what a client is told of why the log cannot be written: what the cluster said, but not what lies between.
+func told(err error) string {
+	var said *client.KafkaError
+	if errors.As(err, &said) {
+		return said.Error()
+	}
+	return client.ErrNoAnswer.Error()
 }
 
 // expect has the reader look out for a write.
@@ -421,7 +430,7 @@ func (r *Registry) createTopic(ctx context.Context) error {
 			errors.Is(err, kerr.InvalidReplicationFactor) // brokers have yet to register
 		if !again || pause(ctx, wait) != nil {
 			return &Error{
-				Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + err.Error(), Cause: err,
+				Code: CodeStoreFailed, Message: "topic " + r.cfg.Topic + " cannot be created: " + told(err), Cause: err,
 			}
 		}
 	}
