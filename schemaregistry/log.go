@@ -59,6 +59,9 @@ func pause(ctx context.Context, d time.Duration) error {
 func (r *Registry) follow(ctx context.Context) error {
 	topic, err := r.client.Renew(ctx, r.cfg.Topic)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		if at, _ := r.place(); at.offset > 0 {
+			r.log.Warn("the log of schemas is gone, and all schemas with it", "topic", r.cfg.Topic, "offset", at.offset)
+		}
 		r.publish(newState(), position{}, 0)
 		r.awaitTopic(ctx)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -337,7 +338,11 @@ func TestConflict(t *testing.T) {
 // A topic that is deleted and made again, or cut, is read again from its start.
 func TestTopicIsRecreated(t *testing.T) {
 	log := newFakeLog()
-	r := run(t, log, func(c *Config) { c.Compatibility = None })
+	var said strings.Builder // read where the reader has nothing to say
+	r := run(t, log, func(c *Config) {
+		c.Compatibility = None
+		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	})
 	for i := range 3 {
 		register(t, r, "s", enum(i))
 	}
@@ -346,6 +351,7 @@ func TestTopicIsRecreated(t *testing.T) {
 		names, err := r.Subjects(t.Context(), SubjectsQuery{})
 		return err == nil && len(names) == 0
 	}, 10*time.Second, 5*time.Millisecond)
+	require.Contains(t, said.String(), "the log of schemas is gone")
 	v := register(t, r, "t", enum(0))
 	require.Equal(t, [2]int{1, 1}, [2]int{v.Version, v.ID})
 	names, err := r.Subjects(t.Context(), SubjectsQuery{})
