@@ -166,6 +166,7 @@ func (g *registration) compareWith(w *view, c *candidate, h held, level string) 
 		return nil, unreadable(err, h.number)
 	}
 	o := schema.CompareOptions{Lenient: g.lenient(), ValidateFields: g.validatesFields()}
+	defer g.r.heavies.begin(len(c.content.Text) + len(h.content.Text))()
 	ours, theirs := reservedPaths(c.content.Metadata), reservedPaths(h.content.Metadata)
 	if level == Forward || level == Full {
 		o.ReaderName, o.WriterName, o.ReaderReserved, o.WriterReserved = "old", "new", theirs, ours

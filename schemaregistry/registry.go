@@ -16,10 +16,13 @@ import (
 	"millrace/schemaregistry/schema"
 )
 
+// DefaultTopic is the log where none is named.
+const DefaultTopic = "_schemas"
+
 // Config is what a Registry is made of. Client is required.
 type Config struct {
 	Client *client.Client
-	// Topic is the log; "_schemas" by default.
+	// Topic is the log; DefaultTopic by default.
 	Topic string
 	// Compatibility is the level where none is set; BACKWARD by default.
 	Compatibility string
@@ -55,6 +58,7 @@ type Registry struct {
 	log     *slog.Logger
 	metrics *metrics
 	parsed  *parseCache
+	heavies heavies
 	run     [8]byte // a random name of this Registry
 
 	writing chan struct{} // holds one token while a write is under way
@@ -92,6 +96,7 @@ func New(cfg Config) (*Registry, error) {
 	}
 	r := &Registry{
 		cfg: cfg, client: cfg.Client, log: cfg.Logger, parsed: newParseCache(cfg.Limits.ParsedBytes),
+		heavies: newHeavies(),
 		writing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 		state: newState(), moved: make(chan struct{}), pending: map[writeID]bool{},
 	}
@@ -102,7 +107,7 @@ func New(cfg Config) (*Registry, error) {
 
 func (c *Config) setDefaults() {
 	if c.Topic == "" {
-		c.Topic = "_schemas"
+		c.Topic = DefaultTopic
 	}
 	if c.Compatibility == "" {
 		c.Compatibility = Backward

@@ -39,8 +39,9 @@ type API struct {
 	registry *schemaregistry.Registry
 	opts     Options
 
-	types  [3][]string  // values of Content-Type headers
-	cache  cache        // encoded answers by id
+	types  [3][]string // values of Content-Type headers
+	cache  cache       // encoded answers by id
+	large  chan struct{}
 	routes http.Handler // what Mount was given
 }
 
@@ -53,6 +54,7 @@ func New(o Options) *API {
 		o.CacheBytes = 16 << 20
 	}
 	a := &API{edge: o.Edge, client: o.Client, registry: o.Registry, opts: o, cache: cache{most: o.CacheBytes}}
+	a.large = make(chan struct{}, largeTurn)
 	for i, t := range answerTypes() {
 		a.types[i] = []string{t}
 	}
@@ -70,7 +72,7 @@ func answerTypes() [3]string {
 func (a *API) Mount(r chi.Router) {
 	a.routes = r
 	HandlerWithOptions(a, ChiServerOptions{
-		BaseRouter: r, Middlewares: []MiddlewareFunc{a.negotiate}, ErrorHandlerFunc: a.failParameter,
+		BaseRouter: r, Middlewares: []MiddlewareFunc{a.admit, a.negotiate}, ErrorHandlerFunc: a.failParameter,
 	})
 }
 
