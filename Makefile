@@ -20,7 +20,7 @@ build:
 test:
 	go test -timeout 10m ./...
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null; then \
-	  set -x; go test -race -timeout 10m -run '^Test(Exact)?Simulation$$' ./server/servertest/simtest; \
+	  set -x; go test -race -timeout 10m -run '^Test(Exact|Registry)?Simulation$$' ./server/servertest/simtest; \
 	else \
 	  echo "no C compiler: the schedules under the race detector are left out"; \
 	fi

@@ -23,7 +23,8 @@ func (b *bench) hostileSchemas(ctx context.Context) (result, error) {
 				defer client.CloseIdleConnections()
 				for n := i; attack.Err() == nil; n++ {
 					t := texts[n%len(texts)]
-					body := fmt.Sprintf(`{"schemaType":%q,"schema":%q}`, t.kind, strings.ReplaceAll(t.text, "UNIQUE", fmt.Sprint(n)))
+					text := strings.ReplaceAll(t.text, "UNIQUE", fmt.Sprint(n))
+					body := fmt.Sprintf(`{"schemaType":%q,"schema":%q}`, t.kind, text)
 					_ = post(attack, client, s.addr, fmt.Sprint("hostile-", n%10_000), body) // most are refused
 				}
 			})

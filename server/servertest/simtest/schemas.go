@@ -119,7 +119,8 @@ func textOf(name string) string {
 	if strings.HasPrefix(name, "n") {
 		rest = ""
 	}
-	return `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"` + name + `","type":"int"` + rest + `}]}`
+	return `{"type":"record","name":"R","fields":[{"name":"a","type":"int"},` +
+		`{"name":"` + name + `","type":"int"` + rest + `}]}`
 }
 
 // nameOf is the name of a schema that the registry gave.

@@ -161,8 +161,8 @@ func (s *sim) settleRegistry() {
 	}
 }
 
-// forgetLast removes the schemas with the greatest ids, has the log compacted and all nodes read it anew: the ids of what
-// is registered then are still greater (S1).
+// forgetLast removes the schemas with the greatest ids, has the log compacted and all nodes read it anew: the ids of
+// what is registered then are still greater (S1).
 func (s *sim) forgetLast(g *registrar) {
 	if !s.plan.registry.made || s.plan.broker["log.cleaner.enable"] == "false" {
 		return

@@ -174,8 +174,8 @@ func TestExactSimulation(t *testing.T) {
 	}
 }
 
-// The schema registry keeps what it promises: an id is one schema, a schema has one id, versions stay what they are, and
-// whoever asks sees what was acknowledged before.
+// The schema registry keeps what it promises: an id is one schema, a schema has one id, versions stay what they are,
+// and whoever asks sees what was acknowledged before.
 func TestRegistrySimulation(t *testing.T) {
 	first, count := *seed0, *seeds
 	switch {
@@ -185,7 +185,7 @@ func TestRegistrySimulation(t *testing.T) {
 	case testing.Short(), race:
 		count = 3
 	default:
-		count = 20
+		count = 15
 	}
 	var total totals
 	t.Cleanup(func() { t.Log(&total) })
