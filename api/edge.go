@@ -92,6 +92,8 @@ type Options struct {
 	Starting func() error
 	// Forward serves requests on the nodes of groups' coordinators and partitions' leaders; nil: this node serves all.
 	Forward Forward
+	// SchemasTopic is the topic in which the schema registry keeps its schemas: clients may not delete it.
+	SchemasTopic string
 	// AdvertisedURLs are the base URLs, such as http://node1:8082, that links in answers begin with, one a
 	// scheme. Without one for the request's scheme links use the Host that the request came with.
 	AdvertisedURLs []string

@@ -25,6 +25,7 @@ import (
 	"millrace/client"
 	"millrace/consumer"
 	"millrace/record"
+	"millrace/schemaregistry"
 	"millrace/server/broker"
 	"millrace/server/controller"
 	"millrace/server/metadata"
@@ -371,7 +372,8 @@ func (n *Node) openAPI() error {
 		Client: c, Pool: n.pool, Limits: n.cfg.Limits, Now: n.cfg.Now, Logger: n.log,
 		Registry: n.registry, Ready: n.ready, Starting: n.starting, Forward: n.forward,
 		AdvertisedURLs: advertised, Origins: n.cfg.Origins, TrustedProxies: n.cfg.TrustedProxies,
-		Spec: millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
+		SchemasTopic: schemaregistry.DefaultTopic,
+		Spec:         millrace.OpenAPI, Version: n.cfg.Version, Commit: n.cfg.Commit,
 	})
 	if err != nil {
 		return err

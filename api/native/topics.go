@@ -332,6 +332,9 @@ func (s *Server) change(ctx context.Context, t *client.Topic, b *TopicChange, m 
 
 // DeleteTopic deletes a topic.
 func (s *Server) DeleteTopic(ctx context.Context, req DeleteTopicRequestObject) (DeleteTopicResponseObject, error) {
+	if err := s.edge.CheckDelete(req.Topic); err != nil {
+		return nil, err
+	}
 	if err := s.client.DeleteTopic(ctx, req.Topic); err != nil {
 		return nil, err
 	}

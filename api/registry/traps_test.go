@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -208,4 +209,25 @@ func TestTrapRecords(t *testing.T) {
 		step{"GET /subjects", "", `[]`},
 		step{"POST /subjects/s/versions", body(`"int"`), `{"id":1}`},
 	)
+}
+
+// Clients cannot delete the log of the schemas: ids would be given out again.
+func TestTheLogCannotBeDeleted(t *testing.T) {
+	f := start(t)
+	f.run(step{"POST /subjects/s/versions", body(`"string"`), `{"id":1,"version":1}`})
+	for _, path := range []string{"/v1/topics/_schemas", "/v3/clusters/" + f.clusterID() + "/topics/_schemas"} {
+		a := f.send("DELETE", path, "")
+		require.Equal(t, 400, a.status, a.text)
+		require.Contains(t, a.text, "holds the schemas of the registry")
+	}
+	f.run(step{"GET /schemas/ids/1/schema", "", `"string"`})
+}
+
+func (f *fixture) clusterID() string {
+	f.t.Helper()
+	var root struct {
+		ID string `json:"kafka_cluster_id"`
+	}
+	require.NoError(f.t, json.Unmarshal([]byte(f.send("GET", "/", "").text), &root))
+	return root.ID
 }

@@ -83,6 +83,9 @@ func (a *API) UpdateKafkaTopicPartitions(ctx context.Context, r UpdateKafkaTopic
 
 func (a *API) DeleteKafkaTopic(ctx context.Context, r DeleteKafkaTopicRequestObject) (
 	DeleteKafkaTopicResponseObject, error) {
+	if err := a.edge.CheckDelete(r.TopicName); err != nil {
+		return nil, err
+	}
 	if err := a.client.DeleteTopic(ctx, r.TopicName); err != nil {
 		return nil, err
 	}
