@@ -13,9 +13,9 @@ import (
 // A replica whose log is damaged, or has gone offline, or finds no room, gives its place up: it asks the controller
 // to be taken out of the ISR and to have the leadership moved. Only when it counts for nothing any more, and
 // another replica leads, is a damaged log set aside and fetched anew: until then somebody may need what
-// it has. The only replica in sync keeps what it has and answers with the error, unless it cannot be opened and the topic
-// allows unclean elections. One that finds no room has everything: it stays eligible (KIP-966), and leads again when
-// nobody else can.
+// it has. The only replica in sync keeps what it has and answers with the error, unless it cannot be opened and the
+// topic allows unclean elections. One that finds no room has everything: it stays eligible (KIP-966), and leads again
+// when nobody else can.
 //
 // A follower first stops fetching, and waits until no fetch of it is on its way: a late one would tell
 // the leader of an end that the log is about to lose. Should the leader have asked already to have it back in
