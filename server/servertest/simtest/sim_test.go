@@ -185,7 +185,7 @@ func TestRegistrySimulation(t *testing.T) {
 	case testing.Short(), race:
 		count = 3
 	default:
-		count = 15
+		count = 12
 	}
 	var total totals
 	t.Cleanup(func() { t.Log(&total) })
