@@ -11,10 +11,6 @@ func (e *Edge) CheckDelete(topic string) error {
 	if topic == "" || topic != e.opts.SchemasTopic {
 		return nil
 	}
-	return &client.KafkaError{
-		Err: kerr.InvalidTopicException, Topic: topic, Partition: -1,
-		ExpectedSequence: -1, CurrentEpoch: -1, ActualOffset: -1, ResumeOffset: -1,
-		Message: "topic " + topic + " holds the schemas of the registry and cannot be deleted: ids would be given out again. " +
-			"Delete subjects instead, with DELETE /subjects/{subject}",
-	}
+	return client.Fault(kerr.PolicyViolation, "topic %s holds the schemas of the registry and cannot be deleted, since ids "+
+		"would be given out again: delete subjects instead, with DELETE /subjects/{subject}", topic)
 }

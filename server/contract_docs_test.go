@@ -85,9 +85,11 @@ func (g *rig) worker(t *testing.T, operation, line string) (end func()) {
 		g.instance(t, `{"name":"c1"}`, "")
 		return func() {}
 	case "readV2Records":
-		if strings.Contains(line, "kafka.json.v2") { // from the end: the keys of orders are not JSON
-			g.dropInstance(t, "c1")
-			g.instance(t, `{"name":"c1","format":"json","consumer.request.timeout.ms":50}`, `{"topics":["orders"]}`)
+		for _, format := range []string{"json", "avro", "jsonschema", "protobuf"} {
+			if strings.Contains(line, "kafka."+format+".v2") { // from the end: the keys of orders are in none of them
+				g.dropInstance(t, "c1")
+				g.instance(t, `{"name":"c1","format":"`+format+`","consumer.request.timeout.ms":50}`, `{"topics":["orders"]}`)
+			}
 		}
 		return func() {}
 	case "commitGroupOffsets", "leaveGroup":

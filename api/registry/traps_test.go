@@ -217,7 +217,7 @@ func TestTheLogCannotBeDeleted(t *testing.T) {
 	f.run(step{"POST /subjects/s/versions", body(`"string"`), `{"id":1,"version":1}`})
 	for _, path := range []string{"/v1/topics/_schemas", "/v3/clusters/" + f.clusterID() + "/topics/_schemas"} {
 		a := f.send("DELETE", path, "")
-		require.Equal(t, 400, a.status, a.text)
+		require.Contains(t, []int{400, 409}, a.status, a.text)
 		require.Contains(t, a.text, "holds the schemas of the registry")
 	}
 	f.run(step{"GET /schemas/ids/1/schema", "", `"string"`})

@@ -125,7 +125,7 @@ func TestOutcomesWhenLeadershipMoves(t *testing.T) {
 		c.create("t", three(), "min.insync.replicas", "2")
 		c.slowDisks()
 		l := startLoad(c, 8)
-		for range 20 {
+		for i := 0; i < 20 || l.resent.Load() == 0 && i < 500; i++ { // until something was on its way at a move
 			time.Sleep(300 * time.Millisecond)
 			c.fence(c.partition("t", 0).Leader)
 			c.await("all in sync", func() bool { return len(c.partition("t", 0).ISR) == 3 })
