@@ -11,6 +11,6 @@ func (e *Edge) CheckDelete(topic string) error {
 	if topic == "" || topic != e.opts.SchemasTopic {
 		return nil
 	}
-	return client.Fault(kerr.PolicyViolation, "topic %s holds the schemas of the registry and cannot be deleted, since ids "+
-		"would be given out again: delete subjects instead, with DELETE /subjects/{subject}", topic)
+	return client.Fault(kerr.PolicyViolation, "topic %s holds the schemas of the registry and cannot be deleted, since "+
+		"ids would be given out again: delete subjects instead, with DELETE /subjects/{subject}", topic)
 }
