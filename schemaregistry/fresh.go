@@ -22,23 +22,40 @@ var errStopped = errors.New("the registry has stopped")
 // Fresh waits until all that was written before is read. Where the log's end cannot be told in time it returns all the
 // same: what is read may be old then. It is an error that nothing was read yet.
 func (r *Registry) Fresh(ctx context.Context) error {
+	_, err := r.fresh(ctx)
+	return err
+}
+
+// fresh is Fresh, and tells why what is read may be old; nil if it is not.
+func (r *Registry) fresh(ctx context.Context) (doubt, err error) {
 	if r.cfg.Flaws.SkipFresh && r.isLoaded() {
-		return nil
+		return nil, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.Limits.FreshWait)
 	defer cancel()
-	_, err := r.reachEnd(bounded)
-	if err == nil || r.isLoaded() {
-		return nil
+	if _, doubt = r.reachEnd(bounded); doubt == nil || r.isLoaded() {
+		return doubt, nil
 	}
 	bounded, cancel = context.WithTimeout(ctx, r.cfg.Limits.WriteWait)
 	defer cancel()
 	if err := r.AwaitRead(bounded); err != nil {
-		return &Error{
+		return doubt, &Error{
 			Code: CodeStoreFailed, Message: "the registry is still reading " + r.cfg.Topic + "; ask again", Cause: err,
 		}
 	}
-	return nil
+	return doubt, nil
+}
+
+// notFound is the answer for a schema that is not in memory: an id that was given to somebody is never said not to be
+// there only because this node has not read of it.
+func (r *Registry) notFound(doubt error, format string, args ...any) *Error {
+	e := refuse(CodeSchemaNotFound, format, args...)
+	if doubt != nil {
+		e = refuse(CodeStoreFailed, format+" that this node has read of, and the leader of "+r.cfg.Topic+
+			" does not tell what it has not read; ask again", args...)
+		e.Cause = doubt
+	}
+	return e
 }
 
 // catchUp waits until all that was written before is read, and tells where that is.

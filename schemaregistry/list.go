@@ -224,16 +224,20 @@ func (r *Registry) ByID(ctx context.Context, id int, subject *string) (Version, 
 	if ok {
 		return v, nil
 	}
-	if err := r.Fresh(ctx); err != nil {
+	doubt, err := r.fresh(ctx)
+	if err != nil {
 		return v, err
 	}
 	if v, ok = r.Glance(id, subject); !ok {
-		return v, errNoID(id)
+		return v, r.notFound(doubt, noID, id)
 	}
 	return v, nil
 }
 
-func errNoID(id int) error { return refuse(CodeSchemaNotFound, "there is no schema with id %d", id) }
+// noID is what is said of an id that is not there.
+const noID = "there is no schema with id %d"
+
+func errNoID(id int) error { return refuse(CodeSchemaNotFound, noID, id) }
 
 // byID is a schema in the context of a subject. For one without a context that is not in the default one, all contexts
 // are searched for one that has both.
@@ -309,11 +313,12 @@ func (r *Registry) MaxID(ctx context.Context, subject string) (int, error) {
 func (r *Registry) ByGUID(ctx context.Context, guid [16]byte) (Version, error) {
 	v, ok := r.GlanceGUID(guid)
 	if !ok {
-		if err := r.Fresh(ctx); err != nil {
+		doubt, err := r.fresh(ctx)
+		if err != nil {
 			return v, err
 		}
 		if v, ok = r.GlanceGUID(guid); !ok {
-			return v, refuse(CodeSchemaNotFound, "there is no schema with the GUID %s", schema.GUID(guid))
+			return v, r.notFound(doubt, "there is no schema with the GUID %s", schema.GUID(guid))
 		}
 	}
 	v.Subject, v.Version = "", 0

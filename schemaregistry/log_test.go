@@ -418,6 +418,18 @@ func TestFreshIsShared(t *testing.T) {
 		_, err = r.ByID(t.Context(), 1, nil)
 		require.NoError(t, err)
 		require.Zero(t, time.Since(began), "an id that is known needs no question")
+		var refused *Error
+		_, err = r.ByID(t.Context(), 2, nil)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, CodeStoreFailed, refused.Code, "it may have been given to somebody")
+		_, err = r.ByGUID(t.Context(), [16]byte{1})
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, CodeStoreFailed, refused.Code)
+		cut.Store(false)
+		time.Sleep(2 * time.Minute) // until the questions are over that get no answer
+		_, err = r.ByID(t.Context(), 2, nil)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, CodeSchemaNotFound, refused.Code)
 	})
 }
 
