@@ -57,3 +57,33 @@ func TestCommittedRecordsDoNotComeAgain(t *testing.T) {
 	require.Equal(t, numbers(7, 17), poll())
 	require.Equal(t, numbers(7, 17), poll(), "of this one nothing is committed")
 }
+
+// What a client did not get comes again; but a note of that which is late takes back nothing of what it was given since.
+func TestLateNoteOfLossTakesNothingBack(t *testing.T) {
+	e := newEnv(t)
+	e.topic("t", 1)
+	e.put("t", 0, numbers(0, 30)...)
+	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest})
+	e.assignment(k, 1)
+	poll := func() ([]string, int64) {
+		p, err := k.Poll(t.Context(), consumer.PollRequest{MaxRecords: 10})
+		require.NoError(t, err)
+		defer p.Free()
+		return valuesOf(p), p.Delivery
+	}
+	lost := func(delivery, offset int64) {
+		k.Lost(delivery, consumer.Offset{TopicPartition: tp("t", 0), Offset: offset})
+	}
+	_, first := poll()
+	lost(first, 0)
+	got, second := poll()
+	require.Equal(t, numbers(0, 10), got)
+	got, third := poll()
+	require.Equal(t, numbers(10, 20), got)
+	lost(second, 0)
+	got, _ = poll()
+	require.Equal(t, numbers(20, 30), got, "the client has come back since the second delivery")
+	lost(third, 10)
+	got, _ = poll()
+	require.Empty(t, got)
+}

@@ -140,13 +140,15 @@ func (m *Member) takeUntil(ctx context.Context, deadline time.Time) (bool, error
 	}
 }
 
-// Lost takes note that records which were handed out did not reach the client: from these offsets on they are handed
-// out again, unless the client has come back meanwhile.
-func (m *Member) Lost(from ...Offset) {
+// Lost takes note that records which were handed out, last by a delivery of that number, did not reach the client:
+// from these offsets on they are handed out again, unless the client has come back meanwhile. Only an answer that
+// cannot have arrived as a whole is lost: whoever calls for one that has repeats records without need.
+func (m *Member) Lost(delivery int64, from ...Offset) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range from {
-		if p := m.partLocked(o.TopicPartition); p != nil && p.handed && p.position > o.Offset {
+		p := m.partLocked(o.TopicPartition)
+		if p != nil && p.handed && p.delivery <= delivery && p.position > o.Offset {
 			p.position, p.base, p.handed = o.Offset, p.startBase, false
 		}
 	}

@@ -358,9 +358,14 @@ func sealAnswer(h http.Header, r *http.Request, q *readQuery, tag string) (known
 	return false
 }
 
-// writeBody sends a whole body in one write, under a deadline that a reader of some pace meets. When readers are so
-// many or so slow that what waits for them is too much, it refuses.
+// writeBody sends a whole body in one write.
 func (k *consumer) writeBody(w http.ResponseWriter, mediaType string, body []byte) error {
+	return k.guardBody(w, mediaType, body, func() { _, _ = w.Write(body) })
+}
+
+// guardBody has a whole body sent under a deadline that a reader of some pace meets. When readers are so many or so slow
+// that what waits for them is too much, it refuses, and nothing is sent.
+func (k *consumer) guardBody(w http.ResponseWriter, mediaType string, body []byte, send func()) error {
 	size := int64(len(body))
 	defer k.writing.Add(-size)
 	if sum := k.writing.Add(size); sum > answerBytes && sum > size {
@@ -371,13 +376,13 @@ func (k *consumer) writeBody(w http.ResponseWriter, mediaType string, body []byt
 	h["Content-Type"] = []string{mediaType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	if len(body) <= unguardedSize {
-		_, _ = w.Write(body)
+		send()
 		return nil
 	}
 	rc := http.NewResponseController(w)
 	allowed := writeTimeout + time.Duration(len(body)/leastRate)*time.Second
 	_ = rc.SetWriteDeadline(time.Now().Add(allowed)) // a writer without deadlines is one in a test
-	_, _ = w.Write(body)
+	send()
 	_ = rc.SetWriteDeadline(time.Time{}) // the next request on the connection has its own
 	return nil
 }

@@ -35,16 +35,17 @@ func (g *workers) page(w http.ResponseWriter, r *http.Request, q *workQuery, for
 	switch {
 	case moved && g.edge.ForwardGroup(w, r, q.config.Group):
 		return nil
-	case (moved || r.Context().Err() != nil) && q.config.ID != "":
+	case err != nil && (moved || r.Context().Err() != nil) && q.config.ID != "":
 		// Nothing came of the wait; the next call finds the member.
 		p, err = &members.Polled{Delivery: q.seen}, nil
 	case err != nil:
 		return workFault(err, q.config.Group, q.config.ID)
 	}
-	if r.Context().Err() != nil && m != nil {
-		m.Lost(firstOffsets(p)...)
+	taken, err := g.writeWork(w, r, &workPage{p, q, form, m})
+	if !taken && m != nil {
+		m.Lost(p.Delivery, firstOffsets(p)...)
 	}
-	return g.writeWork(w, r, &workPage{p, q, form, m})
+	return err
 }
 
 // poll reads as a member, which joins or is found.
@@ -82,8 +83,9 @@ type workPage struct {
 	member *members.Member // nil when it is not here any more
 }
 
-// writeWork encodes a page and sends it.
-func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage) error {
+// writeWork encodes a page and sends it. It is taken when the client was there and the connection took all of it; a
+// client that closes the connection afterwards has it nevertheless. An error means that nothing was written.
+func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage) (taken bool, err error) {
 	out := output{arena: g.edge.Arena()}
 	defer out.arena.Free()
 	s := g.takeScratch()
@@ -108,9 +110,8 @@ func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage)
 	p.Free()
 	next := nextRead(r, p.query.config.ID, p.Delivery)
 	if p.form == typeJSON {
-		var err error
 		if out.buf, err = p.appendEnd(out.buf, next); err != nil {
-			return err
+			return false, err
 		}
 	}
 	h := w.Header()
@@ -121,7 +122,15 @@ func (g *workers) writeWork(w http.ResponseWriter, r *http.Request, p *workPage)
 	if len(next) <= longNext {
 		h["Link"] = []string{"<" + next + `>; rel="next"`}
 	}
-	return g.writeBody(w, p.form, out.buf)
+	gone := r.Context().Err() != nil
+	err = g.guardBody(w, p.form, out.buf, func() {
+		_, fault := w.Write(out.buf)
+		if fault == nil {
+			fault = http.NewResponseController(w).Flush()
+		}
+		taken = !gone && (fault == nil || errors.Is(fault, http.ErrNotSupported))
+	})
+	return taken, err
 }
 
 // appendEnd closes a page of JSON, with what the client needs next.

@@ -39,6 +39,7 @@ type read struct {
 	out  []byte
 	size int64                           // of keys and values in out
 	from map[client.TopicPartition]int64 // the first offsets in out
+	last int64                           // delivery of which something is in out
 }
 
 // records hands out records. What cannot be sent is handed out again.
@@ -152,6 +153,7 @@ func (r *read) collect() error {
 		for i := range p.Records {
 			r.append(&p.Records[i])
 		}
+		r.last = p.Delivery
 		p.Free()
 		if r.size >= r.min || r.size+1 >= r.max {
 			return nil
@@ -243,7 +245,9 @@ func appendBase64(b, data []byte) []byte {
 	return append(b, '"')
 }
 
-// send sends the answer, under a deadline that a reader of some pace meets.
+// send sends the answer, under a deadline that a reader of some pace meets. An answer is lost when the client had gone
+// before it, or the connection did not take it. What becomes of the connection afterwards says nothing: a client that has
+// all may close it at once.
 func (r *read) send() error {
 	r.out = append(r.out, ']')
 	size := int64(len(r.out))
@@ -262,6 +266,7 @@ func (r *read) send() error {
 		_ = rc.SetWriteDeadline(time.Now().Add(allowed)) // a writer without deadlines is one in a test
 		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	}
+	gone := r.r.Context().Err() != nil
 	_, err := r.w.Write(r.out)
 	if err == nil {
 		err = rc.Flush()
@@ -269,7 +274,7 @@ func (r *read) send() error {
 	if errors.Is(err, http.ErrNotSupported) {
 		err = nil
 	}
-	if err != nil || r.r.Context().Err() != nil {
+	if gone || err != nil {
 		r.lost()
 	}
 	return nil
@@ -281,5 +286,5 @@ func (r *read) lost() {
 	for tp, offset := range r.from {
 		from = append(from, consumer.Offset{TopicPartition: tp, Offset: offset})
 	}
-	r.member.Lost(from...)
+	r.member.Lost(r.last, from...)
 }

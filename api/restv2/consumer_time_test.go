@@ -3,6 +3,7 @@ package restv2_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -98,34 +99,118 @@ type broken struct{ *httptest.ResponseRecorder }
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("connection reset by peer") }
 
-// Records whose answer could not be sent come again, and are not committed.
-func TestConsumerLostAnswer(t *testing.T) {
+// hasty is the connection of a client that closes it as soon as it has an answer.
+type hasty struct {
+	*httptest.ResponseRecorder
+	close func()
+}
+
+func (h hasty) Flush() {
+	h.ResponseRecorder.Flush()
+	h.close()
+}
+
+// fading is a cluster whose client goes when the records for it have been fetched, but not handed out.
+type fading struct {
+	kmsg.Requestor
+	leave func() // nil: it stays
+}
+
+// Request implements kmsg.Requestor.
+func (f *fading) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	resp, err := f.Requestor.Request(ctx, r)
+	if fetch, ok := resp.(*kmsg.FetchResponse); ok && f.leave != nil {
+		for i := range fetch.Topics {
+			for j := range fetch.Topics[i].Partitions {
+				if len(fetch.Topics[i].Partitions[j].RecordBatches) > 0 {
+					f.leave()
+				}
+			}
+		}
+	}
+	return resp, err
+}
+
+// edgeless calls an API without connections, by one instance with two records before it.
+type edgeless struct {
+	*fixture
+	fading *fading
+	router chi.Router
+}
+
+func startEdgeless(t *testing.T) *edgeless {
 	f := startNode(t)
 	f.store("orders", `1`, `2`)
 	edge, err := api.NewEdge(api.Options{Client: f.client, Pool: record.NewPool(1 << 20)})
 	require.NoError(t, err)
-	members := consumer.New(consumer.Options{Client: f.client, Requests: f.node.Requestor()})
-	defer members.Close()
-	router := chi.NewRouter()
-	restv2.New(edge, f.client, restv2.Options{Members: members}).Mount(router)
-	call := func(w http.ResponseWriter, method, path, body string) {
-		r := httptest.NewRequestWithContext(t.Context(), method, "/consumers/g"+path, strings.NewReader(body))
+	e := &edgeless{f, &fading{Requestor: f.node.Requestor()}, chi.NewRouter()}
+	members := consumer.New(consumer.Options{Client: f.client, Requests: e.fading})
+	t.Cleanup(members.Close)
+	restv2.New(edge, f.client, restv2.Options{Members: members}).Mount(e.router)
+	for _, x := range [][2]string{
+		{"", `{"name":"c1","format":"json","auto.offset.reset":"earliest"}`},
+		{"/instances/c1/subscription", `{"topics":["orders"]}`},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/consumers/g"+x[0], strings.NewReader(x[1]))
 		r.Header.Set("Content-Type", genericType)
-		router.ServeHTTP(w, r)
+		w := httptest.NewRecorder()
+		e.router.ServeHTTP(w, r)
+		require.Less(t, w.Code, 300, w.Body)
 	}
-	call(httptest.NewRecorder(), "POST", "", `{"name":"c1","format":"json","auto.offset.reset":"earliest"}`)
-	call(httptest.NewRecorder(), "POST", "/instances/c1/subscription", `{"topics":["orders"]}`)
-	for range 3 {
-		call(broken{httptest.NewRecorder()}, "GET", "/instances/c1/records", "")
-	}
+	return e
+}
+
+// read reads one record into w.
+func (e *edgeless) read(ctx context.Context, w http.ResponseWriter) {
+	r := httptest.NewRequestWithContext(ctx, "GET", "/consumers/g/instances/c1/records?max_bytes=1", nil)
+	e.router.ServeHTTP(w, r)
+}
+
+// wants reads one record, which is to have an offset and the value after it.
+func (e *edgeless) wants(offset int) {
+	e.t.Helper()
 	got := httptest.NewRecorder()
-	call(got, "GET", "/instances/c1/records?max_bytes=1", "")
-	require.JSONEq(t, `[{"topic":"orders","key":null,"value":1,"partition":0,"offset":0}]`, got.Body.String())
-	call(broken{httptest.NewRecorder()}, "GET", "/instances/c1/records", "")
-	found, err := f.client.Committed(t.Context(), "g", true, client.TopicPartition{Topic: "orders"})
+	e.read(e.t.Context(), got)
+	want := fmt.Sprintf(`[{"topic":"orders","key":null,"value":%d,"partition":0,"offset":%d}]`, offset+1, offset)
+	require.JSONEq(e.t, want, got.Body.String())
+}
+
+// Records whose answer could not be sent come again, and are not committed.
+func TestConsumerLostAnswer(t *testing.T) {
+	e := startEdgeless(t)
+	for range 3 {
+		e.read(t.Context(), broken{httptest.NewRecorder()})
+	}
+	e.wants(0)
+	e.read(t.Context(), broken{httptest.NewRecorder()})
+	found, err := e.client.Committed(t.Context(), "g", true, client.TopicPartition{Topic: "orders"})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), found[0].Offset, "of what arrived")
-	got = httptest.NewRecorder()
-	call(got, "GET", "/instances/c1/records", "")
-	require.JSONEq(t, `[{"topic":"orders","key":null,"value":2,"partition":0,"offset":1}]`, got.Body.String())
+	e.wants(1)
+}
+
+// Records come once to a client that closes its connection as soon as it has them.
+func TestConsumerClosesAtOnce(t *testing.T) {
+	e := startEdgeless(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got := httptest.NewRecorder()
+	e.read(ctx, hasty{got, cancel})
+	require.Contains(t, got.Body.String(), `"offset":0`)
+	require.Error(t, ctx.Err())
+	e.wants(1)
+}
+
+// Records that were fetched for a client that had gone before the answer come again, and are not committed.
+func TestConsumerGoneBeforeAnswer(t *testing.T) {
+	e := startEdgeless(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	e.fading.leave = cancel
+	got := httptest.NewRecorder()
+	e.read(ctx, got)
+	require.Contains(t, got.Body.String(), `"offset":0`, "into a connection that nobody reads")
+	e.fading.leave = nil
+	e.wants(0)
+	e.wants(1)
 }
