@@ -58,7 +58,7 @@ func TestCommittedRecordsDoNotComeAgain(t *testing.T) {
 	require.Equal(t, numbers(7, 17), poll(), "of this one nothing is committed")
 }
 
-// What a client did not get comes again; but a note of that which is late takes back nothing of what it was given since.
+// What a client did not get comes again; but a late note of that takes back nothing of what it was given since.
 func TestLateNoteOfLossTakesNothingBack(t *testing.T) {
 	e := newEnv(t)
 	e.topic("t", 1)

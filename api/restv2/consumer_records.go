@@ -246,8 +246,8 @@ func appendBase64(b, data []byte) []byte {
 }
 
 // send sends the answer, under a deadline that a reader of some pace meets. An answer is lost when the client had gone
-// before it, or the connection did not take it. What becomes of the connection afterwards says nothing: a client that has
-// all may close it at once.
+// before it, or the connection did not take it. What becomes of the connection afterwards says nothing: a client that
+// has all may close it at once.
 func (r *read) send() error {
 	r.out = append(r.out, ']')
 	size := int64(len(r.out))
