@@ -363,8 +363,8 @@ func (k *consumer) writeBody(w http.ResponseWriter, mediaType string, body []byt
 	return k.guardBody(w, mediaType, body, func() { _, _ = w.Write(body) })
 }
 
-// guardBody has a whole body sent under a deadline that a reader of some pace meets. When readers are so many or so slow
-// that what waits for them is too much, it refuses, and nothing is sent.
+// guardBody has a whole body sent under a deadline that a reader of some pace meets. When readers are so many or so
+// slow that what waits for them is too much, it refuses, and nothing is sent.
 func (k *consumer) guardBody(w http.ResponseWriter, mediaType string, body []byte, send func()) error {
 	size := int64(len(body))
 	defer k.writing.Add(-size)
