@@ -268,7 +268,9 @@ func TestUncommittedEnd(t *testing.T) {
 		}
 		r := run(t, log, func(c *Config) { c.Compatibility = None })
 		register(t, r, "s", enum(0))
+		log.mu.Lock()
 		log.hidden = 1
+		log.mu.Unlock()
 		log.put(fmt.Sprintf(schemaKeyOf, "s", 2), `{"id":7,"schema":"\"bytes\""}`)
 		time.AfterFunc(10*time.Second, func() {
 			log.mu.Lock()
