@@ -42,6 +42,16 @@ func (l *lab) members(id int32) (voters, rest []int32) {
 	return voters, rest
 }
 
+// has waits until a node knows that these are the voters and the others. Who does not lead hears of a change a little
+// after it was answered.
+func (l *lab) has(id int32, voters, rest []int32) {
+	l.t.Helper()
+	l.until(fmt.Sprintf("node %d knows %d as voters and %d beside them", id, voters, rest), func() bool {
+		v, r := l.members(id)
+		return slices.Equal(v, voters) && slices.Equal(r, rest)
+	})
+}
+
 // Voters that never answer are named while a majority is missing, and not missed once there is one.
 func TestClusterVotersThatNeverAnswer(t *testing.T) {
 	inLab(t, 3, func(l *lab) {
@@ -122,9 +132,7 @@ func TestClusterNotAFounder(t *testing.T) {
 		l.boxes[4].disk, l.boxes[4].change = storagetest.New(), nil
 		l.start(4)
 		l.ready(4)
-		voters, rest := l.members(1)
-		require.Equal(t, []int32{1, 2, 3}, voters)
-		require.Equal(t, []int32{4}, rest)
+		l.has(1, []int32{1, 2, 3}, []int32{4})
 	})
 }
 
@@ -173,9 +181,7 @@ func TestClusterDuplicateID(t *testing.T) {
 					l.dies(5, fmt.Sprintf("node %d runs", id), fmt.Sprintf("http://n%d:8082", id), "--node-id", "--data-dir")
 					l.pass(30 * time.Second)
 					require.NotContains(t, l.boxes[id].logs.String(), "broker is fenced")
-					voters, rest := l.members(id)
-					require.Equal(t, []int32{1, 2, 3}, voters)
-					require.Equal(t, []int32{4}, rest)
+					l.has(id, []int32{1, 2, 3}, []int32{4})
 					l.fill(id, "t", 10, 10)
 					l.holds("t", 20, 1, 2, 3, 4)
 				})
@@ -464,14 +470,10 @@ func TestClusterNonvoters(t *testing.T) {
 		l.ready(4, 5)
 		l.stop(5)
 		l.removed(2, 5)
-		_, rest := l.members(1)
-		require.Equal(t, []int32{4}, rest)
+		l.has(1, []int32{1, 2, 3}, []int32{4})
 		l.start(5) // it asks to come back
 		l.ready(5)
-		l.until("it is a member again", func() bool {
-			_, rest := l.members(1)
-			return slices.Equal(rest, []int32{4, 5})
-		})
+		l.has(1, []int32{1, 2, 3}, []int32{4, 5}) // it is a member again
 		l.holds("t", 30, 1, 2, 3, 4, 5)
 		l.kill(1)
 		l.keep(5, "t", 30, 30)
@@ -492,9 +494,7 @@ func TestClusterRemovedVoter(t *testing.T) {
 				}
 				l.start(3)
 				l.ready(3)
-				voters, rest := l.members(1)
-				require.Equal(t, []int32{1, 2}, voters)
-				require.Equal(t, []int32{3}, rest)
+				l.has(1, []int32{1, 2}, []int32{3})
 				l.inSync("t", 3)
 				l.holds("t", 10, 1, 2, 3)
 			})
@@ -523,9 +523,7 @@ func TestClusterAllOthersTakenOut(t *testing.T) {
 		}
 		l.start(2, 3)
 		l.ready(2, 3)
-		voters, rest := l.members(1)
-		require.Equal(t, []int32{1}, voters)
-		require.Equal(t, []int32{2, 3}, rest)
+		l.has(1, []int32{1}, []int32{2, 3})
 		require.Contains(t, l.boxes[2].logs.String(), "was taken out of its cluster")
 		require.Contains(t, l.boxes[3].logs.String(), "was taken out of its cluster")
 		l.create("t", `{}`)

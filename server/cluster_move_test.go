@@ -52,9 +52,7 @@ func TestClusterAddressOfALostNode(t *testing.T) {
 		l.boxes[4].name = "n3"
 		l.start(4)
 		l.ready(4)
-		voters, rest := l.members(1)
-		require.Equal(t, []int32{1, 2, 3}, voters)
-		require.Equal(t, []int32{4}, rest)
+		l.has(1, []int32{1, 2, 3}, []int32{4})
 	})
 }
 

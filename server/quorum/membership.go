@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -169,7 +170,7 @@ func (q *Raft) change(ctx context.Context, do func() raft.Future) error {
 	}
 	done := make(chan error, 1)
 	if !q.start(func() {
-		done <- do().Error()
+		done <- q.endable(do()).Error()
 		<-q.slots
 	}) {
 		<-q.slots
@@ -183,6 +184,19 @@ func (q *Raft) change(ctx context.Context, do func() raft.Future) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// endable has a future fail when raft has ended, at the latest. Raft forgets that for the transfer of leadership: one
+// that lies in its queue when it ends is never answered, and Close would wait for it.
+func (q *Raft) endable(f raft.Future) raft.Future {
+	v := reflect.ValueOf(f)
+	if v.Kind() != reflect.Pointer {
+		return f // it is answered already
+	}
+	if ends := v.Elem().FieldByName("ShutdownCh"); ends.IsValid() && ends.CanSet() && ends.IsNil() {
+		ends.Set(reflect.ValueOf(q.ended))
+	}
+	return f
 }
 
 func (q *Raft) changeError(err error) error {

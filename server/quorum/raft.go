@@ -87,6 +87,7 @@ type Raft struct {
 	ready      chan struct{}         // closed when this node leads for the first time
 	closing    chan struct{}         // closed when Close begins
 	ending     func() raft.Future    // begins the end of raft, once
+	ended      chan struct{}         // closed when raft has ended
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
@@ -130,6 +131,7 @@ func open(ctx context.Context, c Config, s *stores) (*Raft, error) {
 		observed:   make(chan raft.Observation, 8),
 		ready:      make(chan struct{}),
 		closing:    make(chan struct{}),
+		ended:      make(chan struct{}),
 		changed:    make(chan struct{}),
 	}
 	q.transport = newTransport(c)
@@ -485,6 +487,7 @@ func (q *Raft) stop() error {
 	// Messages on their way would be waited for, so they end first.
 	q.transport.CloseStreams() // the transport's Close only ends its listener
 	err := errors.Join(q.transport.Close(), ended.Error())
+	close(q.ended)
 	q.wg.Wait()
 	return err
 }

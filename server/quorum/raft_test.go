@@ -277,3 +277,22 @@ func TestProposalCostsOneSync(t *testing.T) {
 	defer mu.Unlock()
 	require.Equal(t, map[storagetest.Op]int{storagetest.OpWrite: 1, storagetest.OpSync: 1}, count)
 }
+
+// A node ends while its lead is asked away, whatever raft makes of that.
+func TestCloseDuringTransfer(t *testing.T) {
+	for range 15 {
+		n := open(t, storagetest.New())
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 8 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = n.Transfer(ctx, -1)
+				}
+			})
+		}
+		require.NoError(t, n.Close())
+		cancel()
+		wg.Wait()
+	}
+}
