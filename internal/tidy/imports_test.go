@@ -41,7 +41,7 @@ var places = map[string]place{
 	"api/*":          {users, 80},
 	"api":            {users, 79},
 	"schemaregistry": {users, 70},
-	"connect":        {users, 70},
+	"connect":        {users, 75},
 	"consumer":       {users, 65},
 	"client":         {users, 60},
 
@@ -51,6 +51,17 @@ var places = map[string]place{
 	"schemaregistry/protobuf":   {users, 68},
 	"schemaregistry/schema":     {users, 66},
 	"api/rawjson":               {users, 59},
+
+	"connect/task":       {users, 74},
+	"connect/store":      {users, 73},
+	"connect/convert":    {users, 72},
+	"connect/transform":  {users, 72},
+	"connect/postgres/*": {users, 66},
+	"connect/postgres":   {users, 65},
+	"connect/plugin":     {users, 62},
+	"connect/data":       {users, 61},
+	"connect/provider":   {users, 61},
+	"migrations":         {middle, 5},
 
 	"server/broker":      {cluster, 80},
 	"server/coordinator": {cluster, 75},
