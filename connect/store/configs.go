@@ -33,8 +33,10 @@ type Connector struct {
 	TasksOffset int64
 	// Inconsistent says that a part of the newest Tasks is missing: they are to be generated anew.
 	Inconsistent bool
-	// Fenced is for how many tasks earlier producers were fenced, 0 if that was never noted.
-	Fenced int
+	// Fenced is for how many tasks earlier producers were fenced, 0 if that was never noted, and FencedOffset that of the
+	// record that says so, -1 without one.
+	Fenced       int
+	FencedOffset int64
 	// Restart is the newest request to restart the connector, nil if none came since the start of this node.
 	Restart *Restart
 	// TaskRestarts are the offsets of the newest requests to restart a task, by its number.
