@@ -3,6 +3,7 @@ package partition_test
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,12 +76,14 @@ func TestReadWaitsForRetentionOnASlowDisk(t *testing.T) {
 		h.settings.RetentionBytes = 1
 		h.replica.Reconfigure(partition.NewSettings(&h.settings))
 		slow := h.fs.(*storagetest.FS)
-		moved := false
+		var moved atomic.Bool
 		slow.SetFault(func(op storagetest.Op, _ string) (delay time.Duration, err error) {
-			if op == storagetest.OpSyncDir && moved {
+			if op == storagetest.OpSyncDir && moved.Load() {
 				delay = 5 * time.Second
 			}
-			moved = moved || op == storagetest.OpRename
+			if op == storagetest.OpRename {
+				moved.Store(true)
+			}
 			return delay, nil
 		})
 		var wg sync.WaitGroup
