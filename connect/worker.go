@@ -83,8 +83,9 @@ func DefaultSettings() Settings {
 
 // Worker is one member of the group of workers.
 type Worker struct {
-	cfg Config
-	log *slog.Logger
+	cfg     Config
+	log     *slog.Logger
+	catalog *catalog
 }
 
 // New makes a Worker. It does no I/O.
@@ -105,7 +106,7 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	return &Worker{cfg: cfg, log: cfg.Logger}, nil
+	return &Worker{cfg: cfg, log: cfg.Logger, catalog: newCatalog(cfg.Classes)}, nil
 }
 
 // Run does all that a worker does until ctx ends. Then it stops its tasks in order, leaves the group, and returns.

@@ -33,6 +33,9 @@ type Info struct {
 	Kind    Kind
 	Version string // "" if it has none
 	Defs    Defs   // of its own settings
+	// Dynamic says of a setting without a definition whether it is read, as one whose name holds that of a table is. Nil:
+	// none is.
+	Dynamic func(key string) bool
 }
 
 // Class is a class of connectors. New makes one; it does no I/O.
