@@ -1,7 +1,8 @@
 package store
 
 import (
-	"context"
+	"maps"
+	"slices"
 )
 
 // State is what a connector shall be.
@@ -19,6 +20,8 @@ type Configs struct {
 	Offset     int64 // the next one to read
 	Connectors map[string]*Connector
 	Loggers    map[string]string // levels by name, of records that came after the start of this node
+
+	topic [16]byte // that was read, zero if there is none
 }
 
 // Connector is what the config topic says of one connector.
@@ -28,19 +31,20 @@ type Connector struct {
 	Offset int64 // of the record with Props
 	Target State
 	// Tasks are the settings of its tasks, by number. TasksOffset is that of the record that made them valid, -1 if there
-	// was none.
+	// was none; a record that says of the same tasks again that they are valid does not move it.
 	Tasks       []map[string]string
 	TasksOffset int64
 	// Inconsistent says that a part of the newest Tasks is missing: they are to be generated anew.
 	Inconsistent bool
-	// Fenced is for how many tasks earlier producers were fenced, 0 if that was never noted, and FencedOffset that of the
-	// record that says so, -1 without one.
-	Fenced       int
-	FencedOffset int64
+	// Fenced is for how many tasks earlier producers were fenced, 0 if that was never noted.
+	Fenced int
 	// Restart is the newest request to restart the connector, nil if none came since the start of this node.
 	Restart *Restart
 	// TaskRestarts are the offsets of the newest requests to restart a task, by its number.
 	TaskRestarts map[int]int64
+
+	restarts []Restart // the newest ones, in their order
+	keys     []string  // of all records about it that are not null
 }
 
 // Restart is a request to restart a connector.
@@ -50,42 +54,263 @@ type Restart struct {
 	OnlyFailed   bool
 }
 
-// Configs is what was read so far.
-func (s *Store) Configs() *Configs { return &Configs{} }
-
-// Changed is closed at the next change of Configs.
-func (s *Store) Changed() <-chan struct{} { return nil }
-
-// Update has a change decided against all configs that were acknowledged, and appends it as one batch if nobody has
-// written meanwhile; else it is decided anew. An error of decide ends it, as does a decision to change nothing. It
-// returns the configs with the change in them.
-func (s *Store) Update(ctx context.Context, decide func(*Configs) ([]Change, error)) (*Configs, error) {
-	return nil, errUnfinished
+// RestartAfter is what all requests behind an offset ask for together: the wider one wins. Its offset is that of the
+// newest one. False: there is none.
+func (c *Connector) RestartAfter(offset int64) (r Restart, ok bool) {
+	for _, next := range c.restarts {
+		switch {
+		case next.Offset <= offset:
+		case !ok:
+			r, ok = next, true
+		default:
+			r = Restart{
+				Offset: next.Offset, IncludeTasks: r.IncludeTasks || next.IncludeTasks,
+				OnlyFailed: r.OnlyFailed && next.OnlyFailed,
+			}
+		}
+	}
+	return r, ok
 }
 
-// Change is one change of the configs.
-type Change struct{}
+// Configs is what was read so far.
+func (s *Store) Configs() *Configs { return s.known.Load() }
 
-// PutConnector sets the settings of a connector.
-func PutConnector(name string, props map[string]string) Change { return Change{} }
+// Changed is closed at the next change of Configs. Who wants to miss none asks for it before Configs.
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
 
-// DeleteConnector deletes a connector with all that is known of it but its offsets and status.
-func DeleteConnector(name string) Change { return Change{} }
+func (s *Store) publishConfigs(f fold, at *place) {
+	c := &Configs{topic: at.topic}
+	if len(at.offsets) > 0 {
+		c.Offset = at.offsets[0]
+	}
+	was := s.known.Load()
+	news := f.(*configFold).snapshot(c) || was.topic != c.topic
+	s.known.Store(c)
+	if !news {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
 
-// PutTasks sets the settings of all tasks of a connector.
-func PutTasks(name string, props []map[string]string) Change { return Change{} }
+// maxRestarts is how many requests for a restart are kept of a connector.
+const maxRestarts = 16
 
-// SetTarget sets what a connector shall be.
-func SetTarget(name string, state State) Change { return Change{} }
+// configFold is what the records of the config topic add up to.
+type configFold struct {
+	skip  skip
+	names map[string]*entry
+	dirty map[string]bool // what the snapshot does not know yet
+	// loggers are replaced, not changed, once they are in a snapshot.
+	loggers map[string]string
+	settled bool // what was there at the start is read
+	known   map[string]*Connector
+	news    bool // something but a connector has changed
+}
 
-// SetFenced notes for how many tasks earlier producers were fenced.
-func SetFenced(name string, tasks int) Change { return Change{} }
+// entry is all that is known under the name of a connector, whether it exists or not.
+type entry struct {
+	props        map[string]string // nil: it does not exist
+	offset       int64
+	target       State
+	deferred     map[int]map[string]string // tasks that wait for their commit
+	tasks        []map[string]string
+	tasksOffset  int64
+	inconsistent bool
+	fenced       int
+	restarts     []Restart
+	taskRestarts map[int]int64
+	keys         map[string]struct{}
+}
 
-// RequestRestart asks for a restart of a connector. The offset of r is of no meaning.
-func RequestRestart(name string, r Restart) Change { return Change{} }
+func newConfigFold(skip skip) *configFold {
+	return &configFold{
+		skip: skip, names: map[string]*entry{}, dirty: map[string]bool{}, known: map[string]*Connector{}, news: true,
+		loggers: map[string]string{},
+	}
+}
 
-// RequestTaskRestart asks for a restart of one task.
-func RequestTaskRestart(name string, task int) Change { return Change{} }
+func (f *configFold) settle() { f.settled = true }
 
-// SetLogger sets the level of a logger on all nodes.
-func SetLogger(name, level string) Change { return Change{} }
+// snapshot fills in what the fold says, and tells whether anything has changed since the last time.
+func (f *configFold) snapshot(c *Configs) (news bool) {
+	if len(f.dirty) > 0 {
+		f.known = maps.Clone(f.known)
+		for name := range f.dirty {
+			delete(f.known, name)
+			if e := f.names[name]; e != nil && e.props != nil {
+				f.known[name] = e.connector(name)
+			}
+		}
+	}
+	news = f.news || len(f.dirty) > 0
+	f.dirty, f.news = map[string]bool{}, false
+	c.Connectors, c.Loggers = f.known, f.loggers
+	return news
+}
+
+func (e *entry) connector(name string) *Connector {
+	c := &Connector{
+		Name: name, Props: e.props, Offset: e.offset, Target: e.target, TasksOffset: e.tasksOffset,
+		Inconsistent: e.inconsistent, Fenced: e.fenced, TaskRestarts: maps.Clone(e.taskRestarts),
+		restarts: slices.Clone(e.restarts), keys: slices.Sorted(maps.Keys(e.keys)),
+	}
+	if c.Target == "" {
+		c.Target = Started
+	}
+	if !e.inconsistent {
+		c.Tasks = e.tasks
+	}
+	if n := len(c.restarts); n > 0 {
+		c.Restart = &c.restarts[n-1]
+	}
+	return c
+}
+
+// take implements fold.
+func (f *configFold) take(records []taken) {
+	for i := range records {
+		r := &records[i]
+		key := readConfigKey(string(r.key))
+		if key.kind == otherKey {
+			continue
+		}
+		if err := f.apply(key, r); err != nil {
+			f.skip("a config record", r.partition, r.offset, err)
+		}
+	}
+}
+
+func (f *configFold) entry(name string) *entry {
+	e := f.names[name]
+	if e == nil {
+		e = &entry{tasksOffset: -1, keys: map[string]struct{}{}}
+		f.names[name] = e
+	}
+	return e
+}
+
+func (f *configFold) apply(key configKey, r *taken) error {
+	if key.kind == loggerKey {
+		return f.logger(key, r)
+	}
+	v, err := readConfigValue(key.kind, r.value)
+	if err != nil {
+		return err
+	}
+	e := f.entry(key.name)
+	f.dirty[key.name] = true
+	if r.value == nil {
+		e.forget(key)
+		delete(e.keys, string(r.key))
+		if len(e.keys) == 0 {
+			delete(f.names, key.name)
+		}
+		return nil
+	}
+	e.keys[string(r.key)] = struct{}{}
+	switch key.kind {
+	case connectorKey:
+		e.props, e.offset = v.props, r.offset
+	case taskKey:
+		if e.deferred == nil {
+			e.deferred = map[int]map[string]string{}
+		}
+		e.deferred[key.task] = v.props
+	case commitKey:
+		e.commit(v.count, r.offset)
+	case targetKey:
+		e.target = v.state
+	case fencedKey:
+		e.fenced = v.count
+	case restartKey, taskRestartKey:
+		if f.settled && e.props != nil {
+			e.restart(key, v.restart, r.offset)
+		}
+	}
+	return nil
+}
+
+// forget takes in a null.
+func (e *entry) forget(key configKey) {
+	switch key.kind {
+	case connectorKey:
+		e.props, e.tasks, e.tasksOffset, e.inconsistent, e.deferred = nil, nil, -1, false, nil
+		e.restarts, e.taskRestarts = nil, nil
+	case taskKey:
+		delete(e.deferred, key.task)
+	case targetKey:
+		e.target = ""
+	case fencedKey:
+		e.fenced = 0
+	}
+}
+
+// commit makes the tasks that wait valid, if they are all there. Those of a connector that was deleted are of no use:
+// what deleted it may have been compacted away.
+func (e *entry) commit(count int, offset int64) {
+	defer func() { e.deferred = nil }()
+	if e.props == nil {
+		return
+	}
+	if len(e.deferred) < count {
+		e.inconsistent, e.tasks, e.tasksOffset = true, nil, offset
+		return
+	}
+	tasks := make([]map[string]string, count)
+	for i := range tasks {
+		props, ok := e.deferred[i]
+		if !ok {
+			e.inconsistent, e.tasks, e.tasksOffset = true, nil, offset
+			return
+		}
+		tasks[i] = props
+	}
+	same := e.tasksOffset >= 0 && !e.inconsistent && slices.EqualFunc(tasks, e.tasks, maps.Equal[map[string]string])
+	if !same {
+		e.tasks, e.tasksOffset = tasks, offset
+	}
+	e.inconsistent = false
+}
+
+func (e *entry) restart(key configKey, r Restart, offset int64) {
+	if key.kind == taskRestartKey {
+		if e.taskRestarts == nil {
+			e.taskRestarts = map[int]int64{}
+		}
+		if key.task < len(e.tasks) {
+			e.taskRestarts[key.task] = offset
+		}
+		return
+	}
+	r.Offset = offset
+	e.restarts = append(e.restarts, r)
+	if n := len(e.restarts); n > maxRestarts {
+		e.restarts = slices.Delete(e.restarts, 0, n-maxRestarts)
+	}
+}
+
+// logger takes in the level of a logger. What was set before the start of this node is of no interest.
+func (f *configFold) logger(key configKey, r *taken) error {
+	if !f.settled {
+		return nil
+	}
+	v, err := readConfigValue(key.kind, r.value)
+	if err != nil {
+		return err
+	}
+	next := maps.Clone(f.loggers)
+	if r.value == nil {
+		delete(next, key.name)
+	} else {
+		next[key.name] = v.level
+	}
+	f.loggers, f.news = next, true
+	return nil
+}
