@@ -155,7 +155,7 @@ func (c *classic) prepare() {
 	c.phase = statePreparing
 	if c.initial {
 		c.grew = false
-		delay := c.shard.settings().InitialRebalanceDelay
+		delay := c.initialDelay()
 		c.delay(delay, max(c.rebalanceTimeout()-delay, 0))
 		return
 	}
@@ -172,9 +172,18 @@ func (c *classic) delay(d, left time.Duration) {
 			return
 		}
 		c.grew = false
-		next := min(c.shard.settings().InitialRebalanceDelay, left)
+		next := min(c.initialDelay(), left)
 		c.delay(next, left-next)
 	})
+}
+
+// initialDelay is how long a group that was Empty waits for somebody else.
+func (c *classic) initialDelay() time.Duration {
+	delay := c.shard.settings().InitialRebalanceDelay
+	if c.kind == workerType {
+		delay = min(delay, workerDelay)
+	}
+	return delay
 }
 
 func (c *classic) setJoinTimer(d time.Duration, fn func()) {

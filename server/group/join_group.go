@@ -3,6 +3,7 @@ package group
 import (
 	"encoding/hex"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -54,12 +55,25 @@ type join struct {
 	reply *joinReply
 }
 
+// The workers that run connectors are a group of the classic protocol too. There are few of them, they live with the
+// nodes, and what they run has to move fast when one is gone: they may have shorter sessions than consumers, and a
+// rebalance of them does not wait for more than a moment for others to come.
+const (
+	workerType    = "connect"
+	workerSession = time.Second
+	workerDelay   = 200 * time.Millisecond
+)
+
 // checkJoin refuses what no group would take.
 func (s *shard) checkJoin(req *kmsg.JoinGroupRequest) *kerr.Error {
 	of := s.settings()
 	session, _ := timeouts(req.SessionTimeoutMillis, -1)
+	least := of.MinSessionTimeout
+	if req.ProtocolType == workerType {
+		least = min(least, workerSession)
+	}
 	switch {
-	case session < of.MinSessionTimeout || session > of.MaxSessionTimeout:
+	case session < least || session > of.MaxSessionTimeout:
 		return kerr.InvalidSessionTimeout
 	case req.ProtocolType == "" || len(req.Protocols) == 0:
 		return kerr.InconsistentGroupProtocol

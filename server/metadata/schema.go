@@ -237,7 +237,7 @@ func NewSchema() *Schema {
 		brokerDefaultKeys(topic...), brokerUnitKeys(), brokerTopicKeys(), brokerLimitKeys(), brokerThreadKeys(),
 		brokerLogKeys(), brokerCleanerKeys(), brokerReplicationKeys(), brokerControllerKeys(), brokerTransactionKeys(),
 		brokerGroupKeys(), brokerShareKeys(), brokerOffsetKeys(), brokerListenerKeys(),
-		brokerRegistryKeys(), brokerRESTKeys(),
+		brokerRegistryKeys(), brokerRESTKeys(), brokerConnectKeys(),
 	}
 	return &Schema{Topic: newConfigTable(topic...), Broker: newConfigTable(broker...)}
 }

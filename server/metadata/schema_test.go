@@ -153,6 +153,33 @@ func withOddBrokerValues(all map[string]values) map[string]values {
 	all["fetch.min.bytes"] = is("-1", "10000000").not("-2", "10000001")
 	all["log.sync"] = is("ack", "interval", "never").not("always", "", "ACK")
 	all["schema.compatibility.level"] = is("NONE", "FULL_TRANSITIVE").not("full", "", "x")
+	return withConnectValues(all)
+}
+
+func withConnectValues(all map[string]values) map[string]values {
+	for _, name := range strings.Fields("enable key.converter.schemas.enable reveal.secrets topic.creation.enable " +
+		"topic.tracking.allow.reset topic.tracking.enable value.converter.schemas.enable") {
+		all["connect."+name] = boolean()
+	}
+	for _, name := range strings.Fields("config.storage.topic group.id header.converter key.converter " +
+		"offset.storage.topic status.storage.topic value.converter") {
+		all["connect."+name] = is("any text").not("", " ", "\xff")
+	}
+	for _, name := range strings.Fields("config.providers.env.allowlist.pattern config.providers.file.allowed.paths") {
+		all["connect."+name] = is("", "any text", "a,b").not("\xff", strings.Repeat("x", 40_000))
+	}
+	all["connect.connector.client.config.override.policy"] = is("All", "None", "Principal").not("all", "")
+	all["connect.offset.storage.partitions"] = is("1", "1000").not("0", "1001")
+	all["connect.status.storage.partitions"] = is("1", "1000").not("0", "1001")
+	all["connect.storage.replication.factor"] = is("-1", "32767").not("-2", "32768")
+	all["connect.session.timeout.ms"] = is("1000", "300000").not("999", "300001")
+	all["connect.rebalance.timeout.ms"] = is("1000", "300000").not("999", "300001")
+	all["connect.heartbeat.interval.ms"] = is("50", "60000").not("49", "60001")
+	all["connect.offset.flush.interval.ms"] = is("10", "3600000").not("9", "3600001")
+	all["connect.task.shutdown.graceful.timeout.ms"] = is("1", "300000").not("0", "300001")
+	all["connect.restart.backoff.ms"] = is("10", "3600000").not("9", "3600001")
+	all["connect.restart.backoff.max.ms"] = is("10", "86400000").not("9", "86400001")
+	all["connect.restart.healthy.ms"] = is("10", "86400000").not("9", "86400001")
 	return all
 }
 

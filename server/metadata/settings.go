@@ -172,6 +172,8 @@ type BrokerSettings struct {
 
 	SchemaCompatibilityLevel string
 	SchemaModeMutability     bool
+
+	Connect ConnectSettings
 }
 
 func (n *nodeView) brokerSettings() *BrokerSettings {
@@ -212,6 +214,7 @@ func (n *nodeView) brokerSettings() *BrokerSettings {
 		FollowerThrottleRate:              r.rate("follower.replication.throttled.rate"),
 		SchemaCompatibilityLevel:          r.value("schema.compatibility.level").text,
 		SchemaModeMutability:              r.value("mode.mutability").yes,
+		Connect:                           r.connectSettings(),
 	}
 }
 
