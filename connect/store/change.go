@@ -75,12 +75,13 @@ func (c *Configs) records(changes []Change) (out []outRecord) {
 			out = append(out, known.leftovers()...)
 		case ch.kind == connectorKey:
 			add(connectorKey, 0, propsValue(ch.props))
-			// Once the older record of the connector is compacted away, its tasks would stand before it, and count for nothing.
+			// Once the older record of the connector is compacted away, its tasks would stand before it, and count for
+			// nothing.
 			if again := known.tasksAgain(); again != nil && !replaced(changes[i+1:], ch.name) {
 				out = append(out, again...)
 			}
 		case ch.kind == taskKey:
-			out = append(out, taskRecords(ch.name, ch.tasks, known)...)
+			out = append(out, taskRecords(ch.name, ch.tasks, nil, known)...)
 		case ch.kind == targetKey:
 			add(targetKey, 0, targetValue(ch.state))
 		case ch.kind == fencedKey:
@@ -114,7 +115,7 @@ func (c *Connector) tasksAgain() []outRecord {
 	if c == nil || c.TasksOffset < 0 || c.Inconsistent {
 		return nil
 	}
-	return taskRecords(c.Name, c.Tasks, nil)
+	return taskRecords(c.Name, c.Tasks, &c.TasksOffset, nil)
 }
 
 // replaced says whether changes set the tasks of a connector, or delete it.
@@ -123,11 +124,11 @@ func replaced(changes []Change, name string) bool {
 }
 
 // taskRecords are the tasks of a connector with their commit, and nulls for what there is of others.
-func taskRecords(name string, tasks []map[string]string, known *Connector) (out []outRecord) {
+func taskRecords(name string, tasks []map[string]string, since *int64, known *Connector) (out []outRecord) {
 	for i, props := range tasks {
 		out = append(out, outRecord{configKey{taskKey, name, i}.String(), propsValue(props)})
 	}
-	out = append(out, outRecord{configKey{kind: commitKey, name: name}.String(), commitValue(len(tasks))})
+	out = append(out, outRecord{configKey{kind: commitKey, name: name}.String(), commitValue(len(tasks), since)})
 	if known == nil {
 		return out
 	}

@@ -31,13 +31,15 @@ type Connector struct {
 	Offset int64 // of the record with Props
 	Target State
 	// Tasks are the settings of its tasks, by number. TasksOffset is that of the record that made them valid, -1 if there
-	// was none; a record that says of the same tasks again that they are valid does not move it.
+	// was none.
 	Tasks       []map[string]string
 	TasksOffset int64
 	// Inconsistent says that a part of the newest Tasks is missing: they are to be generated anew.
 	Inconsistent bool
-	// Fenced is for how many tasks earlier producers were fenced, 0 if that was never noted.
-	Fenced int
+	// Fenced is for how many tasks earlier producers were fenced, and FencedOffset that of the record which says so: 0
+	// and -1 if there was none.
+	Fenced       int
+	FencedOffset int64
 	// Restart is the newest request to restart the connector, nil if none came since the start of this node.
 	Restart *Restart
 	// TaskRestarts are the offsets of the newest requests to restart a task, by its number.
@@ -124,6 +126,7 @@ type entry struct {
 	tasksOffset  int64
 	inconsistent bool
 	fenced       int
+	fencedOffset int64
 	restarts     []Restart
 	taskRestarts map[int]int64
 	keys         map[string]struct{}
@@ -131,8 +134,8 @@ type entry struct {
 
 func newConfigFold(skip skip) *configFold {
 	return &configFold{
-		skip: skip, names: map[string]*entry{}, dirty: map[string]bool{}, known: map[string]*Connector{}, news: true,
-		loggers: map[string]string{},
+		skip: skip, names: map[string]*entry{}, dirty: map[string]bool{}, known: map[string]*Connector{},
+		loggers: map[string]string{}, news: true,
 	}
 }
 
@@ -158,7 +161,7 @@ func (f *configFold) snapshot(c *Configs) (news bool) {
 func (e *entry) connector(name string) *Connector {
 	c := &Connector{
 		Name: name, Props: e.props, Offset: e.offset, Target: e.target, TasksOffset: e.tasksOffset,
-		Inconsistent: e.inconsistent, Fenced: e.fenced, TaskRestarts: maps.Clone(e.taskRestarts),
+		Inconsistent: e.inconsistent, Fenced: e.fenced, FencedOffset: e.fencedOffset, TaskRestarts: maps.Clone(e.taskRestarts),
 		restarts: slices.Clone(e.restarts), keys: slices.Sorted(maps.Keys(e.keys)),
 	}
 	if c.Target == "" {
@@ -190,7 +193,7 @@ func (f *configFold) take(records []taken) {
 func (f *configFold) entry(name string) *entry {
 	e := f.names[name]
 	if e == nil {
-		e = &entry{tasksOffset: -1, keys: map[string]struct{}{}}
+		e = &entry{tasksOffset: -1, fencedOffset: -1, keys: map[string]struct{}{}}
 		f.names[name] = e
 	}
 	return e
@@ -224,11 +227,11 @@ func (f *configFold) apply(key configKey, r *taken) error {
 		}
 		e.deferred[key.task] = v.props
 	case commitKey:
-		e.commit(v.count, r.offset)
+		e.commit(v, r.offset)
 	case targetKey:
 		e.target = v.state
 	case fencedKey:
-		e.fenced = v.count
+		e.fenced, e.fencedOffset = v.count, r.offset
 	case restartKey, taskRestartKey:
 		if f.settled && e.props != nil {
 			e.restart(key, v.restart, r.offset)
@@ -248,35 +251,34 @@ func (e *entry) forget(key configKey) {
 	case targetKey:
 		e.target = ""
 	case fencedKey:
-		e.fenced = 0
+		e.fenced, e.fencedOffset = 0, -1
 	}
 }
 
 // commit makes the tasks that wait valid, if they are all there. Those of a connector that was deleted are of no use:
 // what deleted it may have been compacted away.
-func (e *entry) commit(count int, offset int64) {
-	defer func() { e.deferred = nil }()
+func (e *entry) commit(v configValue, offset int64) {
+	waiting := e.deferred
+	e.deferred = nil
 	if e.props == nil {
 		return
 	}
-	if len(e.deferred) < count {
-		e.inconsistent, e.tasks, e.tasksOffset = true, nil, offset
+	e.tasks, e.tasksOffset, e.inconsistent = nil, offset, true
+	if len(waiting) < v.count {
 		return
 	}
-	tasks := make([]map[string]string, count)
+	tasks := make([]map[string]string, v.count)
 	for i := range tasks {
-		props, ok := e.deferred[i]
+		props, ok := waiting[i]
 		if !ok {
-			e.inconsistent, e.tasks, e.tasksOffset = true, nil, offset
 			return
 		}
 		tasks[i] = props
 	}
-	same := e.tasksOffset >= 0 && !e.inconsistent && slices.EqualFunc(tasks, e.tasks, maps.Equal[map[string]string])
-	if !same {
-		e.tasks, e.tasksOffset = tasks, offset
+	e.tasks, e.inconsistent = tasks, false
+	if v.since != nil && *v.since < offset {
+		e.tasksOffset = *v.since
 	}
-	e.inconsistent = false
 }
 
 func (e *entry) restart(key configKey, r Restart, offset int64) {

@@ -19,9 +19,9 @@ import (
 //
 //	["<connector>",{partition}]  {offset}, null where there is none
 //
-// Both are JSON without a schema. Writers put the members of a partition in an order of their own, and who reads keys by
-// their bytes sees two partitions where another writer's order differs. Here they are one, and a key that is there is
-// written again as it is.
+// Both are JSON without a schema. Writers put the members of a partition in an order of their own, and who reads keys
+// by their bytes sees two partitions where another writer's order differs. Here they are one, and a key that is there
+// is written again as it is.
 
 // offsetFold is what the records of the offsets topic add up to.
 type offsetFold struct {
@@ -39,8 +39,8 @@ type stored struct {
 	offset, timestamp int64
 }
 
-// newer says whether a record with another key, or of an earlier time, is to be replaced by this one. Within a partition
-// the place decides; between spellings of one key, which may be in two, the time does.
+// newer says whether a record with another key, or of an earlier time, is to be replaced by this one. Within a
+// partition the place decides; between spellings of one key, which may be in two, the time does.
 func (st *stored) newer(than *stored) bool {
 	switch {
 	case than == nil:
@@ -143,8 +143,8 @@ func (f *offsetFold) find(connector, partition string) *stored {
 	return f.names[connector][partition]
 }
 
-// Offset is what is stored for a source partition of a connector, nil if nothing is. Numbers are int64, or float64 where
-// they are not whole.
+// Offset is what is stored for a source partition of a connector, nil if nothing is. Numbers are int64, or float64
+// where they are not whole.
 func (s *Store) Offset(connector string, partition map[string]any) map[string]any {
 	key, err := appendJSON(nil, partition, 0)
 	if err != nil {

@@ -16,8 +16,8 @@ const maxPuts = 10_000
 // putBytes is the size from which records of one partition go in several batches.
 const putBytes = 512 << 10
 
-// putQueue are the records of the status topic that wait to be written, in the order in which they came. One loop writes
-// them, so that of two statuses of a task the later one stays.
+// putQueue are the records of the status topic that wait to be written, in the order in which they came. One loop
+// writes them, so that of two statuses of a task the later one stays.
 type putQueue struct {
 	wake chan struct{}
 

@@ -13,7 +13,8 @@ import (
 //
 //	connector-<c>          {"properties":{..}}            a connector; null: it is deleted
 //	task-<c>-<n>           {"properties":{..}}            a task, once a commit says so
-//	commit-<c>             {"tasks":N}                    the tasks 0..N-1 before it are valid
+//	commit-<c>             {"tasks":N}                    the tasks 0..N-1 before it are valid; with "since":O, an
+//	                                                      addition of Millrace's, they are since the record at O
 //	target-state-<c>       {"state":S,"state.v2":V}       what the connector shall be
 //	tasks-fencing-<c>      {"task-count":N}               earlier producers of so many tasks are fenced
 //	restart-connector-<c>  {"include-tasks":B,"only-failed":B}
@@ -93,6 +94,7 @@ func cutTask(text string) (name string, task int, ok bool) {
 type configValue struct {
 	props   map[string]string
 	count   int
+	since   *int64
 	state   State
 	restart Restart
 	level   string
@@ -106,6 +108,7 @@ func readConfigValue(kind keyKind, value []byte) (v configValue, err error) {
 	var in struct {
 		Properties   map[string]*string `json:"properties"`
 		Tasks        *int               `json:"tasks"`
+		Since        *int64             `json:"since"`
 		TaskCount    *int               `json:"task-count"`
 		State        string             `json:"state"`
 		StateV2      string             `json:"state.v2"`
@@ -120,6 +123,7 @@ func readConfigValue(kind keyKind, value []byte) (v configValue, err error) {
 	case connectorKey, taskKey:
 		v.props, err = properties(in.Properties)
 	case commitKey:
+		v.since = in.Since
 		v.count, err = count("tasks", in.Tasks)
 	case fencedKey:
 		v.count, err = count("task-count", in.TaskCount)
@@ -189,10 +193,11 @@ func propsValue(props map[string]string) []byte {
 	}{props})
 }
 
-func commitValue(tasks int) []byte {
+func commitValue(tasks int, since *int64) []byte {
 	return encode(struct {
-		Tasks int `json:"tasks"`
-	}{tasks})
+		Tasks int    `json:"tasks"`
+		Since *int64 `json:"since,omitempty"`
+	}{tasks, since})
 }
 
 func fencedValue(tasks int) []byte {

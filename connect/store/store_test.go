@@ -140,7 +140,8 @@ func TestConfigsAreWrittenInKafkasFormat(t *testing.T) {
 	require.NoError(t, r.Fresh(t.Context()))
 
 	changed := r.Changed()
-	c := r.update(store.PutConnector("a-1", map[string]string{"name": "a-1", "x": "1"}), store.SetTarget("a-1", store.Stopped))
+	c := r.update(store.PutConnector("a-1", map[string]string{"name": "a-1", "x": "1"}),
+		store.SetTarget("a-1", store.Stopped))
 	<-changed
 	require.Equal(t, &store.Configs{Offset: 2, Connectors: c.Connectors, Loggers: map[string]string{}}, bare(c))
 	require.Equal(t, store.Stopped, c.Connectors["a-1"].Target)
@@ -272,9 +273,10 @@ func TestTasksFollowTheirConnector(t *testing.T) {
 	r.update(store.PutConnector("c", props("1")), store.PutTasks("c", []map[string]string{props("t")}))
 	before := r.Configs().Connectors["c"].TasksOffset
 	c := r.update(store.PutConnector("c", props("2")))
-	require.Equal(t, before, c.Connectors["c"].TasksOffset, "the tasks are the same")
+	require.Equal(t, before, c.Connectors["c"].TasksOffset, "the tasks are of the settings before")
+	require.Less(t, before, c.Connectors["c"].Offset)
 	require.Equal(t, []kv{
-		{"connector-c", `{"properties":{"v":"2"}}`}, {"task-c-0", `{"properties":{"v":"t"}}`}, {"commit-c", `{"tasks":1}`},
+		{"connector-c", `{"properties":{"v":"2"}}`}, {"task-c-0", `{"properties":{"v":"t"}}`}, {"commit-c", `{"tasks":1,"since":2}`},
 	}, r.log(store.DefaultConfigTopic)[3:])
 	c = r.update(store.PutConnector("c", props("3")), store.PutTasks("c", nil))
 	require.Empty(t, c.Connectors["c"].Tasks)
@@ -296,7 +298,8 @@ func TestConfigTopicMustBeCompacted(t *testing.T) {
 		return []store.Change{store.PutConnector("c", nil)}, nil
 	})
 	require.ErrorContains(t, err, "set its cleanup.policy to compact alone")
-	require.ErrorContains(t, r.PutConnectorStatus(t.Context(), "c", store.Status{State: "RUNNING"}, false), "cleanup.policy")
+	err = r.PutConnectorStatus(t.Context(), "c", store.Status{State: "RUNNING"}, false)
+	require.ErrorContains(t, err, "cleanup.policy")
 	_, err = r.OffsetTopic(t.Context())
 	require.ErrorContains(t, err, "cleanup.policy")
 	require.ErrorContains(t, err, strings.ToLower(store.DefaultOffsetTopic))
@@ -324,13 +327,14 @@ func TestStatus(t *testing.T) {
 	ctx := t.Context()
 	run := store.Status{State: "RUNNING", WorkerID: "a:1", Generation: 3}
 	require.NoError(t, r.PutConnectorStatus(ctx, "c-1", run, false))
-	require.NoError(t, r.PutTaskStatus(ctx, "c-1", 0, store.Status{State: "FAILED", Trace: "why\nso", WorkerID: "a:1", Generation: 3}, false))
+	hurt := store.Status{State: "FAILED", Trace: "why\nso", WorkerID: "a:1", Generation: 3}
+	require.NoError(t, r.PutTaskStatus(ctx, "c-1", 0, hurt, false))
 	require.NoError(t, r.AddTopic(ctx, "c-1", "t", 0))
 	require.NoError(t, r.Fresh(ctx))
 	got, ok := r.ConnectorStatus("c-1")
 	require.True(t, ok)
 	require.Equal(t, run, got)
-	require.Equal(t, map[int]store.Status{0: {State: "FAILED", Trace: "why\nso", WorkerID: "a:1", Generation: 3}}, r.TaskStatuses("c-1"))
+	require.Equal(t, map[int]store.Status{0: hurt}, r.TaskStatuses("c-1"))
 	require.Equal(t, []string{"t"}, r.Topics("c-1"))
 	require.NoError(t, r.AddTopic(ctx, "c-1", "t", 0))
 	log := map[string]string{}
@@ -481,9 +485,11 @@ func TestOffsetsOfForeignSpelling(t *testing.T) {
 		kv{`["broken"`, "{}"}, kv{`["c",{"p":1}]`, "[]"})
 	require.NoError(t, r.FreshOffsets(ctx))
 	partition := map[string]any{"protocol": "1", "table": "t"}
-	require.Equal(t, map[string]any{"incrementing": int64(7), "rate": 1.0, "done": true, "none": nil}, r.Offset("c", partition))
+	require.Equal(t, map[string]any{"incrementing": int64(7), "rate": 1.0, "done": true, "none": nil},
+		r.Offset("c", partition))
 	require.Equal(t, 2, r.skipped(store.DefaultOffsetTopic))
-	at, key, value, err := r.OffsetRecord(topic, "c", plugin.Offset{Partition: partition, Offset: map[string]any{"n": 2.0, "a": []any{int64(1)}}})
+	offset := map[string]any{"n": 2.0, "a": []any{int64(1)}}
+	at, key, value, err := r.OffsetRecord(topic, "c", plugin.Offset{Partition: partition, Offset: offset})
 	require.NoError(t, err)
 	require.Equal(t, foreign, string(key))
 	require.Equal(t, record.KeyPartition([]byte(foreign), 25), at)

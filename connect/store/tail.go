@@ -29,7 +29,8 @@ type fold interface {
 	settle()
 }
 
-// place is where a topic is read up to. It never changes. A topic that does not exist has the zero id and no partitions.
+// place is where a topic is read up to. It never changes. A topic that does not exist has the zero id and no
+// partitions.
 type place struct {
 	topic   [16]byte
 	starts  []int64 // where the partitions began when reading did

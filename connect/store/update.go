@@ -33,7 +33,8 @@ func (s *Store) Update(ctx context.Context, decide func(*Configs) ([]Change, err
 	}
 	for {
 		if _, err := s.configs.reachEnd(ctx); err != nil {
-			return nil, &Error{Message: "the end of topic " + s.configs.topic + " cannot be read; nothing was changed", Cause: err}
+			text := "the end of topic " + s.configs.topic + " cannot be read; nothing was changed"
+			return nil, &Error{Message: text, Cause: err}
 		}
 		now := s.Configs()
 		changes, err := decide(now)
@@ -51,8 +52,8 @@ func (s *Store) Update(ctx context.Context, decide func(*Configs) ([]Change, err
 	}
 }
 
-// append appends records if the topic still ends where the configs do, and waits until they are read back. done is false
-// when it ends elsewhere: then nothing was written.
+// append appends records if the topic still ends where the configs do, and waits until they are read back. done is
+// false when it ends elsewhere: then nothing was written.
 func (s *Store) append(ctx context.Context, at *Configs, records []outRecord) (done bool, err error) {
 	if at.topic == (place{}).topic {
 		return false, s.makeTopic(ctx, s.configs)
@@ -296,12 +297,13 @@ func (s *Store) checkTopic(ctx context.Context, t *tail) error {
 		return nil //nolint:nilerr // the write itself tells
 	}
 	if t == s.configs && len(topic.Partitions) != 1 {
-		return &Error{Message: fmt.Sprintf("topic %s has %d partitions, and may have one only: delete it, and it is made as it "+
-			"must be, or name another one", t.topic, len(topic.Partitions))}
+		return &Error{Message: fmt.Sprintf("topic %s has %d partitions, and may have one only: delete it, and it is made as "+
+			"it must be, or name another one", t.topic, len(topic.Partitions))}
 	}
 	compacted, _ := s.client.Compacted(ctx, topic)
 	if expires, known := s.client.Expires(ctx, topic); known && (expires || !compacted) {
-		return &Error{Message: "topic " + t.topic + " would forget what is written: set its cleanup.policy to compact alone"}
+		text := "topic " + t.topic + " would forget what is written: set its cleanup.policy to compact alone"
+		return &Error{Message: text}
 	}
 	return nil
 }
