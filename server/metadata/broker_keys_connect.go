@@ -5,22 +5,7 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 // brokerConnectKeys are the settings of the workers that run connectors: those of a Kafka Connect worker by its names,
 // with connect. in front. They are read when the node starts, and all nodes should have the same.
 func brokerConnectKeys() []ConfigKey {
-	text := func(name, standard, doc string) ConfigKey {
-		return ConfigKey{
-			Name: "connect." + name, Type: kmsg.ConfigTypeString, Default: standard, Acts: true, Doc: doc,
-		}
-	}
-	named := func(name, standard, doc string) ConfigKey {
-		k := text(name, standard, doc)
-		k.check = check{"not empty", func(v value) bool { return v.text != "" }}
-		return k
-	}
-	yes := func(name, standard, doc string) ConfigKey {
-		return ConfigKey{Name: "connect." + name, Type: boolType, Default: standard, Acts: true, Doc: doc}
-	}
-	number := func(name, standard string, c check, doc string) ConfigKey {
-		return ConfigKey{Name: "connect." + name, Type: intType, Default: standard, check: c, Acts: true, Doc: doc}
-	}
+	text, named, yes, number := connectText, connectName, connectYes, connectNumber
 	policy := text("connector.client.config.override.policy", "All",
 		"Which settings of clients connectors may override.")
 	policy.check = oneOf("All", "None", "Principal")
@@ -74,4 +59,22 @@ func brokerConnectKeys() []ConfigKey {
 
 			"A regular expression of the variables that ${env:...} in configs of connectors may read; none by default."),
 	}
+}
+
+func connectText(name, standard, doc string) ConfigKey {
+	return ConfigKey{Name: "connect." + name, Type: kmsg.ConfigTypeString, Default: standard, Acts: true, Doc: doc}
+}
+
+func connectName(name, standard, doc string) ConfigKey {
+	k := connectText(name, standard, doc)
+	k.check = check{"not empty", func(v value) bool { return v.text != "" }}
+	return k
+}
+
+func connectYes(name, standard, doc string) ConfigKey {
+	return ConfigKey{Name: "connect." + name, Type: boolType, Default: standard, Acts: true, Doc: doc}
+}
+
+func connectNumber(name, standard string, c check, doc string) ConfigKey {
+	return ConfigKey{Name: "connect." + name, Type: intType, Default: standard, check: c, Acts: true, Doc: doc}
 }

@@ -159,6 +159,17 @@ func TestSettings(t *testing.T) {
 		InitialTaskDelay: 30 * time.Second, RetentionCheckInterval: 5 * time.Minute, RecoveryPointInterval: time.Minute,
 		HighWatermarkInterval: 5 * time.Second, ScrubInterval: 7 * 24 * time.Hour,
 		LogSync: "ack", LogSyncInterval: time.Second, SchemaCompatibilityLevel: "BACKWARD", SchemaModeMutability: true,
+		Connect: metadata.ConnectSettings{
+			Enable: true, GroupID: "connect-cluster", ConfigTopic: "connect-configs", OffsetTopic: "connect-offsets",
+			StatusTopic: "connect-status", OffsetPartitions: 25, StatusPartitions: 5, Replication: -1,
+			KeyConverter:    "org.apache.kafka.connect.json.JsonConverter",
+			ValueConverter:  "org.apache.kafka.connect.json.JsonConverter",
+			HeaderConverter: "org.apache.kafka.connect.storage.SimpleHeaderConverter", KeySchemas: true, ValueSchemas: true,
+			SessionTimeout: 3 * time.Second, HeartbeatInterval: 500 * time.Millisecond, RebalanceTimeout: 10 * time.Second,
+			OffsetFlushInterval: 5 * time.Second, TaskShutdownTimeout: 5 * time.Second, RestartBackoff: time.Second,
+			RestartBackoffMax: 5 * time.Minute, RestartHealthy: 10 * time.Minute, OverridePolicy: "All",
+			TopicCreation: true, TopicTracking: true, TopicTrackingReset: true,
+		},
 		ProducerIDExpiration: 24 * time.Hour, ProducerIDExpirationCheckInterval: 10 * time.Minute,
 		SessionTimeout: 9 * time.Second, HeartbeatInterval: 2 * time.Second, ControlledShutdown: true,
 		Group: metadata.GroupSettings{
