@@ -113,7 +113,7 @@ func pages[T any](ctx context.Context, r *remote, path string, query url.Values)
 	}
 }
 
-// do sends a call and decodes a 2xx answer into out, which may be nil. Every other end is an error with its exit code.
+// do sends a call and decodes a 2xx answer, if it has a body, into out, which may be nil. Every other end is an error with its exit code.
 func (r *remote) do(ctx context.Context, c call, out any) error {
 	req, err := r.request(ctx, c)
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *remote) do(ctx context.Context, c call, out any) error {
 	if resp.StatusCode >= 300 {
 		return r.refused(resp)
 	}
-	if out == nil {
+	if out == nil || resp.StatusCode == http.StatusNoContent {
 		_, err = io.Copy(io.Discard, resp.Body)
 	} else {
 		d := json.NewDecoder(resp.Body)

@@ -45,7 +45,7 @@ The client commands talk to the node at --url, or MILLRACE_URL, or ` + defaultUR
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.AddCommand(newServe(c), newDev(c), newHealth(c), newTopic(c), newProduce(c), newConsume(c), newGroup(c),
-		newTxn(c), newSchema(c), newCluster(c), newLog(c), newVersion(c))
+		newTxn(c), newSchema(c), newConnector(c), newCluster(c), newLog(c), newVersion(c))
 	checkUsage(root)
 	return root
 }

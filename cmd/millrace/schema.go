@@ -332,7 +332,7 @@ func (c *cli) readText(file string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read %s: %w", file, err)
 	case len(text) > schemaFileBytes:
-		return "", usagef("%s: a schema may have at most %d bytes", file, schemaFileBytes)
+		return "", usagef("%s: it may have at most %d bytes", file, schemaFileBytes)
 	}
 	return string(text), nil
 }
