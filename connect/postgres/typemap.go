@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"millrace/connect/data"
@@ -61,8 +64,182 @@ type Mapper struct {
 }
 
 // NewMapper maps columns of types that are in types by then.
-func NewMapper(m Mapping, types *Types) *Mapper { return newMapper(m, types) }
+func NewMapper(m Mapping, types *Types) *Mapper {
+	if m.Placeholder == "" {
+		m.Placeholder = DefaultPlaceholder
+	}
+	return &Mapper{m: m, types: types}
+}
 
-// Column makes the coder of a column. Of the column it looks at Name, Type, Typmod, NotNull and Default. An error is a
-// type that is not in the Types.
-func (m *Mapper) Column(c Column) (*Coder, error) { return m.column(c) }
+// codec is how a type's values are made. The schema is filled in by whoever makes the codec.
+type codec struct {
+	decode decoder
+	absent any // stands for a value that was not sent; nil: what the type has for that, or null
+}
+
+// Column makes the coder of a column. Of the column it looks at Name, Type, Typmod, NotNull, Dimensions and Default. An
+// error is a type that is not in the Types.
+func (m *Mapper) Column(c Column) (*Coder, error) {
+	t, typmod := m.types.Resolve(c.Type, c.Typmod)
+	if t == nil {
+		return nil, fmt.Errorf("column %q: its type, with OID %d, is not in the catalog", c.Name, c.Type)
+	}
+	s := &data.Schema{Optional: !c.NotNull}
+	var made codec
+	switch {
+	case t.Kind == Array && c.Dimensions > 1:
+		made = m.text(s, t)
+	case m.m.World == JDBC:
+		made = m.jdbc(s, t, typmod)
+	default:
+		made = m.debezium(s, t, typmod)
+	}
+	s.Index()
+	if made.absent == nil && c.NotNull {
+		made.absent = zeroOf(s)
+	}
+	out := &Coder{Schema: s, Decode: m.naming(c, made.decode), Placeholder: made.absent, Type: t}
+	if m.m.Defaults {
+		s.Default = literalDefault(c.Default, made.decode)
+	}
+	return out, nil
+}
+
+// naming has errors say which column they are of, and takes care of null.
+func (m *Mapper) naming(c Column, decode decoder) decoder {
+	title := m.types.Title(c.Type)
+	return func(text []byte) (any, error) {
+		if text == nil {
+			return nil, nil
+		}
+		v, err := decode(text)
+		if err != nil {
+			return nil, fmt.Errorf("column %q of type %s: %w", c.Name, title, err)
+		}
+		return v, nil
+	}
+}
+
+// logical fills a schema in as one of a logical type.
+func logical(s *data.Schema, t data.Type, name string, fields ...data.Field) {
+	s.Type, s.Name, s.Fields = t, name, fields
+	if name != "" {
+		s.Version = 1
+	}
+	s.Index()
+}
+
+func plain(s *data.Schema, t data.Type) { s.Type = t }
+
+func setParameter(s *data.Schema, name, value string) {
+	if s.Parameters == nil {
+		s.Parameters = map[string]string{}
+	}
+	s.Parameters[name] = value
+}
+
+// text has values be the server's text, and the schema say of what type.
+func (m *Mapper) text(s *data.Schema, t *Type) codec {
+	plain(s, data.String)
+	setParameter(s, TypeKey, m.types.Title(t.OID))
+	return codec{decodeString, m.m.Placeholder}
+}
+
+// PrecisionKey is the parameter of a Decimal that says how many digits it has in all.
+const PrecisionKey = "connect.decimal.precision"
+
+func fillDecimal(s *data.Schema, precision, scale int) codec {
+	logical(s, data.Bytes, data.Decimal)
+	setParameter(s, data.ScaleKey, strconv.Itoa(scale))
+	if precision > 0 {
+		setParameter(s, PrecisionKey, strconv.Itoa(precision))
+	}
+	return codec{decodeDecimal(scale), nil}
+}
+
+// zeroOf is a value that fits a schema which takes no null, nil if there is none.
+func zeroOf(s *data.Schema) any {
+	switch s.Type {
+	case data.Int8:
+		return int8(0)
+	case data.Int16:
+		return int16(0)
+	case data.Int32:
+		return int32(0)
+	case data.Int64:
+		return int64(0)
+	case data.Float32:
+		return float32(0)
+	case data.Float64:
+		return float64(0)
+	case data.Boolean:
+		return false
+	case data.String:
+		return ""
+	case data.Bytes:
+		return []byte{0}
+	case data.Array:
+		return []any{}
+	case data.Map:
+		if s.Key.Type == data.String {
+			return map[string]any{}
+		}
+		return []data.Entry{}
+	case data.Struct:
+		v := data.New(s)
+		for i, f := range s.Fields {
+			if !f.Schema.Optional {
+				v.Values[i] = zeroOf(f.Schema)
+			}
+		}
+		return v
+	}
+	return nil
+}
+
+// literalDefault is the value of a default that is a literal, nil for any other.
+func literalDefault(expression string, decode decoder) any {
+	text, ok := literal(strings.TrimSpace(expression))
+	if !ok {
+		return nil
+	}
+	v, err := decode([]byte(text))
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// literal takes a literal apart, as the server writes it: 'it”s'::text, 5, (-5), '-5'::integer, true.
+func literal(e string) (text string, ok bool) {
+	if e == "true" || e == "false" {
+		return e[:1], true
+	}
+	if inner, found := strings.CutPrefix(e, "("); found && strings.HasSuffix(inner, ")") {
+		e = strings.TrimSuffix(inner, ")")
+	}
+	if !strings.HasPrefix(e, "'") {
+		number, cast, _ := strings.Cut(e, "::")
+		_, err := strconv.ParseFloat(number, 64)
+		return number, err == nil && isCast(cast)
+	}
+	b := strings.Builder{}
+	for i := 1; i < len(e); i++ {
+		if e[i] == '\'' {
+			if i+1 < len(e) && e[i+1] == '\'' {
+				i++
+			} else {
+				rest := e[i+1:]
+				cast, found := strings.CutPrefix(rest, "::")
+				return b.String(), rest == "" || found && isCast(cast)
+			}
+		}
+		b.WriteByte(e[i])
+	}
+	return "", false
+}
+
+// isCast says whether a text is the name of a type and nothing more.
+func isCast(s string) bool {
+	return !strings.ContainsAny(s, "'|+*/") && !strings.Contains(s, "::") && strings.Count(s, "(") == strings.Count(s, ")")
+}
