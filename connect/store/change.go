@@ -60,8 +60,13 @@ type outRecord struct {
 	value []byte
 }
 
-// records are what a change writes, given what is known.
+// records are what changes write, given what is known. Connectors come first: tasks that come before theirs are of one
+// that was deleted.
 func (c *Configs) records(changes []Change) (out []outRecord) {
+	changes = slices.Clone(changes)
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		return int(min(a.kind, connectorKey+1)) - int(min(b.kind, connectorKey+1))
+	})
 	for i := range changes {
 		ch := &changes[i]
 		add := func(kind keyKind, task int, value []byte) {
@@ -77,7 +82,7 @@ func (c *Configs) records(changes []Change) (out []outRecord) {
 			add(connectorKey, 0, propsValue(ch.props))
 			// Once the older record of the connector is compacted away, its tasks would stand before it, and count for
 			// nothing.
-			if again := known.tasksAgain(); again != nil && !replaced(changes[i+1:], ch.name) {
+			if again := known.tasksAgain(); again != nil && !replaced(changes, ch.name) {
 				out = append(out, again...)
 			}
 		case ch.kind == taskKey:

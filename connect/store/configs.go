@@ -161,8 +161,9 @@ func (f *configFold) snapshot(c *Configs) (news bool) {
 func (e *entry) connector(name string) *Connector {
 	c := &Connector{
 		Name: name, Props: e.props, Offset: e.offset, Target: e.target, TasksOffset: e.tasksOffset,
-		Inconsistent: e.inconsistent, Fenced: e.fenced, FencedOffset: e.fencedOffset, TaskRestarts: maps.Clone(e.taskRestarts),
-		restarts: slices.Clone(e.restarts), keys: slices.Sorted(maps.Keys(e.keys)),
+		Inconsistent: e.inconsistent, Fenced: e.fenced, FencedOffset: e.fencedOffset,
+		TaskRestarts: maps.Clone(e.taskRestarts), restarts: slices.Clone(e.restarts),
+		keys: slices.Sorted(maps.Keys(e.keys)),
 	}
 	if c.Target == "" {
 		c.Target = Started

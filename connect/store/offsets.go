@@ -205,3 +205,23 @@ func (s *Store) OffsetRecord(topic *client.Topic, connector string, o plugin.Off
 	}
 	return record.KeyPartition(key, int32(len(topic.Partitions))), key, value, nil
 }
+
+// PutOffsets stores offsets, or forgets those that are nil, outside of any transaction: no task of the connector may be
+// running. It returns when they can be read.
+func (s *Store) PutOffsets(ctx context.Context, connector string, offsets []plugin.Offset) error {
+	topic, err := s.OffsetTopic(ctx)
+	if err != nil {
+		return err
+	}
+	records := make([]keyed, len(offsets))
+	for i, o := range offsets {
+		r := &records[i]
+		if r.partition, r.key, r.value, err = s.OffsetRecord(topic, connector, o); err != nil {
+			return &Error{Message: "the offsets cannot be stored", Refused: true, Cause: err}
+		}
+	}
+	if err := s.writeAll(ctx, s.offsets, records); err != nil {
+		return err
+	}
+	return s.FreshOffsets(ctx)
+}

@@ -41,7 +41,8 @@ func (s *Store) put(ctx context.Context, records ...outRecord) error {
 	}
 	for i := range records {
 		if n := len(records[i].key) + len(records[i].value); n > maxRecordBytes {
-			return &Error{Message: fmt.Sprintf("a status of %d bytes is too large; %d are allowed", n, maxRecordBytes)}
+			text := fmt.Sprintf("a status of %d bytes is too large; %d are allowed", n, maxRecordBytes)
+			return &Error{Message: text, Refused: true}
 		}
 	}
 	p := &put{records: records, done: make(chan struct{})}
@@ -92,7 +93,13 @@ func (s *Store) writePuts(ctx context.Context) {
 			continue
 		}
 		puts := s.puts.next(false)
-		err := s.writeAll(ctx, puts)
+		var records []keyed
+		for _, p := range puts {
+			for i := range p.records {
+				records = append(records, keyed{-1, []byte(p.records[i].key), p.records[i].value})
+			}
+		}
+		err := s.writeAll(ctx, s.status, records)
 		for _, p := range puts {
 			p.err = err
 			close(p.done)
@@ -104,15 +111,21 @@ func (s *Store) writePuts(ctx context.Context) {
 	}
 }
 
+// keyed is a record for a partition, or for that of its key if that is -1.
+type keyed struct {
+	partition  int32
+	key, value []byte
+}
+
 // writeAll writes until all is written: again for what may not be. A record that is there twice says the same.
-func (s *Store) writeAll(ctx context.Context, puts []*put) error {
+func (s *Store) writeAll(ctx context.Context, t *tail, records []keyed) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
-	topic, err := s.topicOf(ctx, s.status)
+	topic, err := s.topicOf(ctx, t)
 	if err != nil {
 		return err
 	}
-	batches := s.putBatches(topic, puts)
+	batches := s.batches(topic, records)
 	for wait := retryWait; ; wait = min(2*wait, maxRetryWait) {
 		var left []client.Batch
 		err := s.writeRound(ctx, batches, &left)
@@ -120,7 +133,8 @@ func (s *Store) writeAll(ctx context.Context, puts []*put) error {
 			return nil
 		}
 		if isRefusal(err) || pause(ctx, wait) != nil {
-			return &Error{Message: "the status is not written, or perhaps it is", Unknown: !isRefusal(err), Cause: err}
+			text := "it is not known whether all was written to topic " + t.topic
+			return &Error{Message: text, Unknown: true, Cause: err}
 		}
 		batches = left
 	}
@@ -167,8 +181,8 @@ func indexOf(batches []client.Batch, partition int32) int {
 	return -1
 }
 
-// putBatches makes batches of records, by the partitions of their keys.
-func (s *Store) putBatches(topic *client.Topic, puts []*put) (out []client.Batch) {
+// batches makes batches of records.
+func (s *Store) batches(topic *client.Topic, records []keyed) (out []client.Batch) {
 	builders := make([]record.Builder, len(topic.Partitions))
 	now := s.opts.Now().UnixMilli()
 	flush := func(partition int32) {
@@ -176,14 +190,15 @@ func (s *Store) putBatches(topic *client.Topic, puts []*put) (out []client.Batch
 		out = append(out, client.Batch{Topic: topic, Partition: partition, Bytes: append(record.Batch(nil), b.Build()...)})
 		b.Reset(nil)
 	}
-	for _, p := range puts {
-		for i := range p.records {
-			key := []byte(p.records[i].key)
-			at := record.KeyPartition(key, int32(len(builders)))
-			builders[at].Append(&record.Record{Timestamp: now, Key: key, Value: p.records[i].value})
-			if builders[at].Size() >= putBytes {
-				flush(at)
-			}
+	for i := range records {
+		r := &records[i]
+		at := r.partition
+		if at < 0 {
+			at = record.KeyPartition(r.key, int32(len(builders)))
+		}
+		builders[at].Append(&record.Record{Timestamp: now, Key: r.key, Value: r.value})
+		if builders[at].Size() >= putBytes {
+			flush(at)
 		}
 	}
 	for i := range builders {

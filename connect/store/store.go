@@ -172,6 +172,7 @@ func freshOf(ctx context.Context, tails ...*tail) error {
 type Error struct {
 	Message string
 	Unknown bool  // the change may or may not have been made
+	Refused bool  // the change is refused for what it is
 	Cause   error // what the cluster said
 }
 

@@ -276,7 +276,8 @@ func TestTasksFollowTheirConnector(t *testing.T) {
 	require.Equal(t, before, c.Connectors["c"].TasksOffset, "the tasks are of the settings before")
 	require.Less(t, before, c.Connectors["c"].Offset)
 	require.Equal(t, []kv{
-		{"connector-c", `{"properties":{"v":"2"}}`}, {"task-c-0", `{"properties":{"v":"t"}}`}, {"commit-c", `{"tasks":1,"since":2}`},
+		{"connector-c", `{"properties":{"v":"2"}}`}, {"task-c-0", `{"properties":{"v":"t"}}`},
+		{"commit-c", `{"tasks":1,"since":2}`},
 	}, r.log(store.DefaultConfigTopic)[3:])
 	c = r.update(store.PutConnector("c", props("3")), store.PutTasks("c", nil))
 	require.Empty(t, c.Connectors["c"].Tasks)

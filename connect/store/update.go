@@ -103,7 +103,8 @@ func (s *Store) encodeBatch(records []outRecord) (*batch, error) {
 	for i := range records {
 		r := &records[i]
 		if n := len(r.key) + len(r.value); n > maxRecordBytes {
-			return nil, &Error{Message: fmt.Sprintf("%q makes a record of %d bytes; %d are allowed", r.key, n, maxRecordBytes)}
+			text := fmt.Sprintf("%.300q makes a record of %d bytes; %d are allowed", r.key, n, maxRecordBytes)
+			return nil, &Error{Message: text, Refused: true}
 		}
 		b.Append(&record.Record{Timestamp: now, Key: []byte(r.key), Value: r.value, Headers: headers})
 	}
@@ -249,7 +250,8 @@ func (a *appending) failure() error {
 			Message: "it is not known whether topic " + topic + " has taken the change in; send the same request again",
 		}
 	}
-	return &Error{Message: "nothing was written to topic " + topic, Cause: a.err}
+	tooLarge := errors.Is(a.err, kerr.MessageTooLarge) || errors.Is(a.err, kerr.RecordListTooLarge)
+	return &Error{Message: "nothing was written to topic " + topic, Cause: a.err, Refused: tooLarge}
 }
 
 // awaitOffset waits until the first partition is read up to an offset. It fails when the topic is no longer read.
