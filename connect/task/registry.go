@@ -2,38 +2,62 @@ package task
 
 import (
 	"errors"
+	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// registry is where the metrics of one task go: all of them have its labels, and all leave with it. It implements
+// registry is where the metrics of one run of a task go: all have its labels, and all leave with it. It implements
 // prometheus.Registerer.
 type registry struct {
 	to prometheus.Registerer // nil: nowhere
 
-	mu  sync.Mutex
-	all []prometheus.Collector // guarded by mu
+	mu    sync.Mutex
+	all   []prometheus.Collector // guarded by mu
+	ended bool                   // guarded by mu: nothing is taken any more
 }
 
 var _ prometheus.Registerer = (*registry)(nil)
 
-// Register implements prometheus.Registerer. What an earlier run of the same task has left makes room.
+// register makes the registry of a run. What an earlier run of the same task shows, and does not end, goes.
+func (r *Runner) register(connector string, task int) (reg *registry, end func()) {
+	reg = &registry{}
+	key := connector + "/" + strconv.Itoa(task)
+	if r.opts.Registerer != nil {
+		labels := prometheus.Labels{"connector": connector, "task": strconv.Itoa(task)}
+		reg.to = prometheus.WrapRegistererWith(labels, r.opts.Registerer)
+	}
+	r.mu.Lock()
+	before := r.live[key]
+	r.live[key] = reg
+	r.mu.Unlock()
+	if before != nil {
+		before.clear()
+	}
+	return reg, func() {
+		reg.clear()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.live[key] == reg {
+			delete(r.live, key)
+		}
+	}
+}
+
+// Register implements prometheus.Registerer.
 func (r *registry) Register(c prometheus.Collector) error {
 	if r.to == nil {
 		return nil
 	}
-	err := r.to.Register(c)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) && there.ExistingCollector != c {
-		r.to.Unregister(there.ExistingCollector)
-		err = r.to.Register(c)
-	}
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		return errors.New("the task has ended")
+	}
+	if err := r.to.Register(c); err != nil {
+		return err
+	}
 	r.all = append(r.all, c)
 	return nil
 }
@@ -48,15 +72,28 @@ func (r *registry) MustRegister(all ...prometheus.Collector) {
 }
 
 // Unregister implements prometheus.Registerer.
-func (r *registry) Unregister(c prometheus.Collector) bool { return r.to != nil && r.to.Unregister(c) }
+func (r *registry) Unregister(c prometheus.Collector) bool {
+	if r.to == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return false
+	}
+	return r.to.Unregister(c)
+}
 
-// clear takes all away.
+// clear takes all away, for good.
 func (r *registry) clear() {
 	r.mu.Lock()
-	all := r.all
-	r.all = nil
-	r.mu.Unlock()
-	for _, c := range all {
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	r.ended = true
+	for _, c := range r.all {
 		r.to.Unregister(c)
 	}
+	r.all = nil
 }

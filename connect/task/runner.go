@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -35,19 +36,23 @@ type Options struct {
 	Requests kmsg.Requestor
 	Store    *store.Store
 	Schemas  *schemaregistry.Registry
-	Serde    *serde.Serde
-	GroupID  string // of the workers: the beginning of transactional ids
+	Serde    func() *serde.Serde // nil, or gives nil, as long as there is none
+	GroupID  string              // of the workers: the beginning of transactional ids
 	Defaults Converters
 	// FlushInterval is how often a sink is asked what may be committed; 5 s by default.
 	FlushInterval time.Duration
 	// NoTopicCreation leaves it to the cluster whether a topic is made that is not there.
 	NoTopicCreation bool
-	ScratchDir      string // a folder for files of tasks; "": tasks that want files fail
-	ClientHost      string // told to those who look at groups
-	Logger          *slog.Logger
-	Now             func() time.Time
-	Rand            *rand.Rand
-	Registerer      prometheus.Registerer // nil: nothing is measured
+	// NoTopicTracking leaves out to note which topics a connector uses.
+	NoTopicTracking bool
+	// Internal are the topics of the workers themselves, that no record may be aimed at.
+	Internal   []string
+	ScratchDir string // a folder for files of tasks; "": tasks that want files fail
+	ClientHost string // told to those who look at groups
+	Logger     *slog.Logger
+	Now        func() time.Time
+	Rand       *rand.Rand
+	Registerer prometheus.Registerer // nil: nothing is measured
 }
 
 // Spec is one task.
@@ -98,11 +103,29 @@ func New(o Options) (*Runner, error) {
 // Run runs a task until ctx ends, and returns nil then, or until it fails. It returns when the task is stopped and
 // nothing of it runs any more. It may be called again for the same task, also while an earlier call still runs: that
 // one is fenced, and returns ErrFenced.
-func (r *Runner) Run(ctx context.Context, s Spec) error {
+func (r *Runner) Run(ctx context.Context, s Spec) (err error) {
 	if s.Class == nil || s.Class.New == nil {
 		return errors.New("a task needs a class")
 	}
-	return fmt.Errorf("class %s has no tasks", s.Class.Info.Class)
+	t, err := r.newRun(s)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	defer func() { // what a plugin does must not end the node
+		if what := recover(); what != nil {
+			err = fmt.Errorf("a plugin panicked: %v\n%s", what, debug.Stack())
+		}
+	}()
+	if s.Class.Kind == plugin.SinkKind {
+		err = t.runSink(ctx)
+	} else {
+		err = t.runSource(ctx)
+	}
+	if ctx.Err() != nil && !errors.Is(err, ErrFenced) {
+		return nil
+	}
+	return err
 }
 
 // fork gives a source of randomness for one task.
