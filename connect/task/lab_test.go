@@ -55,6 +55,17 @@ func brokerSettings() map[string]string {
 	}
 }
 
+// clusterSettings are those of three nodes that may lose one.
+func clusterSettings() map[string]string {
+	settings := brokerSettings()
+	maps.Copy(settings, map[string]string{
+		"default.replication.factor": "3", "transaction.state.log.replication.factor": "3",
+		"transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "3",
+		"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300",
+	})
+	return settings
+}
+
 func newLab(t testing.TB) *lab {
 	n := servertest.Start(t, servertest.Options{Broker: brokerSettings()})
 	return labOn(t, n.Requestor())

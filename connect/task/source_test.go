@@ -3,7 +3,6 @@ package task_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -133,13 +132,7 @@ func TestStillOwnerEndsTask(t *testing.T) {
 
 // TestExactlyOnceWhenNodesDie stops and starts the nodes of a cluster under a source.
 func TestExactlyOnceWhenNodesDie(t *testing.T) {
-	settings := brokerSettings()
-	maps.Copy(settings, map[string]string{
-		"default.replication.factor": "3", "transaction.state.log.replication.factor": "3",
-		"transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "3",
-	})
-	settings["broker.session.timeout.ms"] = "2000"
-	settings["broker.heartbeat.interval.ms"] = "300"
+	settings := clusterSettings()
 	c := servertest.StartCluster(t, servertest.ClusterOptions{Broker: settings, Uncoded: true})
 	l := labOn(t, c.Node(3).Requestor())
 	l.topic("numbers", 3)
