@@ -2,19 +2,214 @@ package transform
 
 import (
 	"fmt"
+	"strings"
 
+	"millrace/connect/data"
 	"millrace/connect/plugin"
 )
 
+// kafka is the package of Kafka Connect's own transforms.
+const kafka = "org.apache.kafka.connect.transforms."
+
+// class is a class of transforms. Where both is set it has the forms $Key and $Value, which change that part of a
+// record.
+type class struct {
+	name string
+	both bool
+	defs plugin.Defs
+	make func(p part, s plugin.Settings) (plugin.Transform, error)
+}
+
+// classes lists all classes of transforms.
+func classes() []class {
+	return []class{
+		castClass(), dropHeadersClass(), extractFieldClass(), filterClass(), flattenClass(), headerFromClass(),
+		hoistFieldClass(), insertFieldClass(), insertHeaderClass(), maskFieldClass(), regexRouterClass(),
+		replaceFieldClass(), setSchemaMetadataClass(), timestampConverterClass(), timestampRouterClass(),
+		valueToKeyClass(), newRecordStateClass(), eventRouterClass(),
+	}
+}
+
+// part is a part of a record.
+type part bool
+
+const (
+	valuePart part = false
+	keyPart   part = true
+)
+
+func (p part) get(r *data.Record) (*data.Schema, any) {
+	if p == keyPart {
+		return r.KeySchema, r.Key
+	}
+	return r.ValueSchema, r.Value
+}
+
+func (p part) set(r *data.Record, s *data.Schema, v any) *data.Record {
+	if p == keyPart {
+		r.KeySchema, r.Key = s, v
+	} else {
+		r.ValueSchema, r.Value = s, v
+	}
+	return r
+}
+
+func (p part) String() string {
+	if p == keyPart {
+		return "key"
+	}
+	return "value"
+}
+
+// forms are the names of a class and the part that each is for.
+func (c *class) forms() map[string]part {
+	if c.both {
+		return map[string]part{c.name + "$Key": keyPart, c.name + "$Value": valuePart}
+	}
+	return map[string]part{c.name: valuePart}
+}
+
 // Classes lists the transforms and predicates.
-func Classes() []plugin.Info { return nil }
+func Classes() (out []plugin.Info) {
+	for _, c := range classes() {
+		names := []string{c.name}
+		if c.both {
+			names = []string{c.name + "$Key", c.name + "$Value"}
+		}
+		for _, name := range names {
+			out = append(out, plugin.Info{Class: name, Kind: plugin.TransformKind, Defs: c.defs})
+		}
+	}
+	for _, p := range predicates() {
+		out = append(out, plugin.Info{Class: p.name, Kind: plugin.PredicateKind, Defs: p.defs})
+	}
+	return out
+}
+
+// named says whether a class is meant by a name: its own, or what stands behind the last point of it.
+func named(class, name, suffix string) bool {
+	simple := class[strings.LastIndexByte(class, '.')+1:]
+	return name == class || name == simple || suffix != "" && name == strings.TrimSuffix(simple, suffix)
+}
 
 // New makes a transform of a class from its settings.
-func New(class string, _ map[string]string) (plugin.Transform, error) {
-	return nil, fmt.Errorf("there is no transform of class %q", class)
+func New(name string, props map[string]string) (plugin.Transform, error) {
+	for _, c := range classes() {
+		for form, p := range c.forms() {
+			if !named(form, name, "Transformation") {
+				continue
+			}
+			if err := refuse(c.defs.Check(props)); err != nil {
+				return nil, err
+			}
+			return c.make(p, c.defs.Settings(props))
+		}
+	}
+	return nil, fmt.Errorf("there is no transform of class %q: see GET /connector-plugins?connectorsOnly=false", name)
 }
 
 // NewPredicate makes a predicate of a class from its settings.
-func NewPredicate(class string, _ map[string]string) (plugin.Predicate, error) {
-	return nil, fmt.Errorf("there is no predicate of class %q", class)
+func NewPredicate(name string, props map[string]string) (plugin.Predicate, error) {
+	for _, c := range predicates() {
+		if !named(c.name, name, "Predicate") {
+			continue
+		}
+		if err := refuse(c.defs.Check(props)); err != nil {
+			return nil, err
+		}
+		return c.make(c.defs.Settings(props))
+	}
+	return nil, fmt.Errorf("there is no predicate of class %q: see GET /connector-plugins?connectorsOnly=false", name)
+}
+
+// refuse makes the first problem of some an error.
+func refuse(problems []plugin.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", problems[0].Key, problems[0].Message)
+}
+
+// func1 is a transform without a state of its own.
+type func1 func(r *data.Record) (*data.Record, error)
+
+// Apply implements plugin.Transform.
+func (f func1) Apply(r *data.Record) (*data.Record, error) { return f(r) }
+
+// maxCached bounds what a transform remembers of schemas that it has met.
+const maxCached = 64
+
+// cache remembers what was made of each schema.
+type cache[T any] struct{ made map[*data.Schema]T }
+
+// get is what was made of a schema, or is made now.
+func (c *cache[T]) get(s *data.Schema, build func() (T, error)) (T, error) {
+	if v, ok := c.made[s]; ok {
+		return v, nil
+	}
+	v, err := build()
+	if err != nil {
+		return v, err
+	}
+	if c.made == nil || len(c.made) >= maxCached {
+		c.made = map[*data.Schema]T{}
+	}
+	c.made[s] = v
+	return v, nil
+}
+
+// like is the schema of a struct with other fields.
+func like(s *data.Schema, fields []data.Field) *data.Schema {
+	o := *s
+	o.Fields = fields
+	o.Default = nil // it would have other fields
+	o.Index()
+	return &o
+}
+
+// kindOf tells a value's type in an error.
+func kindOf(v any) string {
+	switch x := v.(type) {
+	case nil:
+		return "null"
+	case *data.StructValue:
+		return "a struct"
+	case map[string]any, []data.Entry:
+		return "a map"
+	case []any:
+		return "an array"
+	case []byte:
+		return "bytes"
+	default:
+		return fmt.Sprintf("of type %T", x)
+	}
+}
+
+// def shortens the definitions of the package.
+func def(name string, t plugin.Type, preset, doc string) plugin.Def {
+	return plugin.Def{Name: name, Type: t, Default: preset, Importance: plugin.Medium, Doc: doc}
+}
+
+func required(name string, t plugin.Type, doc string) plugin.Def {
+	return plugin.Def{Name: name, Type: t, Required: true, Importance: plugin.High, Doc: doc}
+}
+
+func optional(name string, t plugin.Type, doc string) plugin.Def {
+	return plugin.Def{Name: name, Type: t, Null: true, Importance: plugin.Medium, Doc: doc}
+}
+
+// replaceNull is the setting of those that read fields.
+func replaceNull() plugin.Def {
+	return def(replaceNullKey, plugin.Boolean, "true",
+		"Whether a null of a field that has a default is read as the default.")
+}
+
+const replaceNullKey = "replace.null.with.default"
+
+// read is the value of a field, or its default for a null where that is wanted.
+func read(f *data.Field, v any, orDefault bool) any {
+	if v == nil && orDefault {
+		return f.Schema.Default
+	}
+	return v
 }

@@ -55,7 +55,7 @@ var places = map[string]place{
 	"connect/task":       {users, 74},
 	"connect/store":      {users, 73},
 	"connect/convert":    {users, 72},
-	"connect/transform":  {users, 72},
+	"connect/transform":  {users, 73},
 	"connect/postgres/*": {users, 66},
 	"connect/postgres":   {users, 65},
 	"connect/plugin":     {users, 62},
