@@ -46,16 +46,29 @@ func person() *data.Record {
 	return &data.Record{Topic: "t", Timestamp: data.NoTimestamp, Offset: -1, ValueSchema: s, Value: v}
 }
 
+// step is what a transform makes of a value without a schema.
+type step struct {
+	name  string
+	class string
+	props props
+	in    map[string]any
+	want  any
+	err   string
+}
+
+func (tc *step) run(t *testing.T) {
+	out, err := build(t, kafka+tc.class, tc.props).Apply(object(tc.in))
+	if tc.err != "" {
+		require.ErrorContains(t, err, tc.err)
+		return
+	}
+	require.NoError(t, err)
+	require.Equal(t, tc.want, out.Value)
+}
+
 // Records without schemas become what the transform says, or what it says is wrong.
 func TestObjects(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		class string
-		props props
-		in    map[string]any
-		want  any
-		err   string
-	}{
+	for _, tc := range []step{
 		{"cast fields", "Cast$Value", props{"spec": "a:int8,b:string, c:boolean,d:float64,e:int64"},
 			map[string]any{"a": int64(12), "b": 1.0, "c": "TRUE", "d": "2.5", "e": 3.99, "f": "x"},
 			map[string]any{"a": int8(12), "b": "1.0", "c": true, "d": 2.5, "e": int64(3), "f": "x"}, ""},
@@ -91,6 +104,14 @@ func TestObjects(t *testing.T) {
 			map[string]any{"a": int64(1)}, nil, "is no whole number"},
 		{"replace", "ReplaceField$Value", props{"exclude": "a", "include": "a,b,c", "renames": "c:d"},
 			map[string]any{"a": 1, "b": 2, "c": 3, "e": 4}, map[string]any{"b": 2, "d": 3}, ""},
+	} {
+		t.Run(tc.name, tc.run)
+	}
+}
+
+// Times change their form.
+func TestTimes(t *testing.T) {
+	for _, tc := range []step{
 		{"a time as text", "TimestampConverter$Value", props{"field": "a", "target.type": "string",
 			"format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"},
 			map[string]any{"a": int64(1_500_000_000_123)}, map[string]any{"a": "2017-07-14T02:40:00.123Z"}, ""},
@@ -107,16 +128,7 @@ func TestObjects(t *testing.T) {
 		{"a text without a format", "TimestampConverter$Value", props{"field": "a", "target.type": "unix"},
 			map[string]any{"a": "x"}, nil, "needs the setting format"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			in := object(tc.in)
-			out, err := build(t, kafka+tc.class, tc.props).Apply(in)
-			if tc.err != "" {
-				require.ErrorContains(t, err, tc.err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, tc.want, out.Value)
-		})
+		t.Run(tc.name, tc.run)
 	}
 }
 
@@ -202,6 +214,10 @@ func TestStructs(t *testing.T) {
 	require.Equal(t, int32(1), get(v, "born"))
 	require.Equal(t, data.Date, v.Schema.Fields[3].Schema.Name)
 
+}
+
+// Fields of structs are taken, and what is not there is named.
+func TestFieldsOfStructs(t *testing.T) {
 	out, err := build(t, kafka+"ValueToKey", props{"fields": "id,name"}).Apply(person())
 	require.NoError(t, err)
 	require.Equal(t, []any{int64(7), "nobody"}, out.Key.(*data.StructValue).Values)
