@@ -134,8 +134,8 @@ func (s workerShares) setQuotas(total int) {
 	}
 }
 
-// trim lets go of what is above the quota: of the connectors that the worker has most of, so that each connector's tasks
-// come to be spread.
+// trim lets go of what is above the quota: of the connectors that the worker has most of, so that the tasks of each come
+// to be spread.
 func (w *workerShare) trim() {
 	for len(w.kept) > w.quota {
 		of := make(map[string]int)
@@ -149,7 +149,7 @@ func (w *workerShare) trim() {
 	}
 }
 
-// next is the worker to give something to: the one with most room left. There is room for all that is free, for the
+// next is the worker to give something to: the one with most room left. There is room for all that is free, since the
 // quotas add up to all of the work.
 func (s workerShares) next() *workerShare {
 	return slices.MaxFunc(s, func(a, b *workerShare) int { return cmp.Compare(a.quota-a.given, b.quota-b.given) })

@@ -144,8 +144,7 @@ func TestAssignmentTakesWhatRunsTwiceFromBoth(t *testing.T) {
 	require.Len(t, slices.Concat(out["a"], out["b"]), 1)
 }
 
-// TestAssignmentMovesNothingWithoutNeed: when a worker comes, what it does not get stays; when one goes, only what it had
-// moves.
+// When a worker comes, what it does not get stays; when one goes, only what it had moves.
 func TestAssignmentMovesNothingWithoutNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &cluster{owned: map[string][]workID{"a": nil, "b": nil, "d": nil}}

@@ -16,7 +16,7 @@ import (
 // rootLogger is the name of what is above all loggers.
 const rootLogger = "root"
 
-// mostLoggers bounds how many loggers have a level of their own.
+// mostLoggers bounds how many loggers there are.
 const mostLoggers = 1000
 
 // loggerNameBytes bounds the name of a logger.
@@ -38,7 +38,7 @@ type Loggers struct {
 	state atomic.Pointer[levels]
 
 	mu    sync.Mutex
-	names map[string]bool // of loggers that were made; guarded by mu
+	names map[string]bool // of loggers that were made or given a level; guarded by mu
 }
 
 // levels are the levels that were set. They never change.
@@ -120,7 +120,7 @@ func (l *Loggers) Level(name string) (LoggerLevel, bool) {
 func (l *Loggers) List() map[string]LoggerLevel {
 	state := l.state.Load()
 	out := map[string]LoggerLevel{}
-	for _, name := range l.known(state) {
+	for _, name := range l.known() {
 		at := state.of(name)
 		told := LoggerLevel{Level: levelName(at.at)}
 		if at.modified != 0 {
@@ -132,14 +132,11 @@ func (l *Loggers) List() map[string]LoggerLevel {
 }
 
 // known are the names of loggers, sorted.
-func (l *Loggers) known(state *levels) []string {
+func (l *Loggers) known() []string {
 	l.mu.Lock()
 	names := maps.Clone(l.names)
 	l.mu.Unlock()
 	names[rootLogger] = true
-	for name := range state.set {
-		names[name] = true
-	}
 	return slices.Sorted(maps.Keys(names))
 }
 
@@ -157,21 +154,32 @@ func (l *Loggers) Set(name, to string) ([]string, error) {
 		old := l.state.Load()
 		next := &levels{root: old.root, set: maps.Clone(old.set)}
 		changed := []string{name}
-		for _, other := range l.known(old) {
+		for _, other := range l.known() {
 			if name == rootLogger && other != rootLogger || strings.HasPrefix(other, name+".") {
 				changed = append(changed, other)
 				delete(next.set, other) // it has the level of the name above from now on
 			}
 		}
 		next.set[name] = new
-		if len(next.set) > mostLoggers {
-			return nil, refuse(badRequest, "%d loggers have levels of their own, which is the most.", mostLoggers)
+		if err := l.know(name); err != nil {
+			return nil, err
 		}
 		if l.state.CompareAndSwap(old, next) {
 			slices.Sort(changed)
 			return changed, nil
 		}
 	}
+}
+
+// know remembers a name, which is in use from now on.
+func (l *Loggers) know(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.names) >= mostLoggers && !l.names[name] {
+		return refuse(badRequest, "There are %d loggers, which is the most.", mostLoggers)
+	}
+	l.names[name] = true
+	return nil
 }
 
 func checkLogger(name string) error {
@@ -221,4 +229,37 @@ func levelName(at slog.Level) string {
 		}
 	}
 	return fmt.Sprint(at)
+}
+
+// logger is the logger of a part of the worker.
+func (w *Worker) logger(part string) *slog.Logger {
+	if w.cfg.Loggers == nil {
+		return w.log
+	}
+	return w.cfg.Loggers.Logger("connect." + part)
+}
+
+// followLoggers gives this node's loggers the levels that are set for all nodes, until ctx ends.
+func (w *Worker) followLoggers(ctx context.Context) {
+	if w.cfg.Loggers == nil {
+		return
+	}
+	var last map[string]string
+	for ctx.Err() == nil {
+		changed := w.store.Changed() // before the look, so that nothing is missed between the two
+		now := w.store.Configs().Loggers
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			if now[name] == last[name] {
+				continue
+			}
+			if _, err := w.cfg.Loggers.Set(name, now[name]); err != nil {
+				w.log.Warn("a logger's level cannot be set", "logger", name, "err", err)
+			}
+		}
+		last = now
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
 }

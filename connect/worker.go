@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +16,9 @@ import (
 
 	"millrace/client"
 	"millrace/connect/plugin"
+	"millrace/connect/provider"
+	"millrace/connect/store"
+	"millrace/connect/task"
 	"millrace/schemaregistry"
 	"millrace/schemaregistry/serde"
 )
@@ -28,9 +34,12 @@ type Config struct {
 	NodeID   int32
 	WorkerID string // host:port, as it stands in statuses
 	// ScratchDir is a folder for files of tasks. What is in it when the worker starts is from an earlier run, and goes.
-	ScratchDir  string
+	ScratchDir string
+	// AwaitTopic waits until a topic exists, at little cost; nil: the cluster is asked now and then.
+	AwaitTopic  func(ctx context.Context, topic string) error
 	Environment func(name string) (string, bool) // of the process; nil: nothing is in it
 	Logger      *slog.Logger
+	Loggers     *Loggers // of which the parts of the worker have one each; nil: all have Logger
 	Now         func() time.Time
 	Rand        *rand.Rand
 	Registerer  prometheus.Registerer
@@ -86,16 +95,22 @@ type Worker struct {
 	cfg     Config
 	log     *slog.Logger
 	catalog *catalog
+	store   *store.Store
+	herd    *herd
+	waiting atomic.Pointer[error] // what the worker waits for; nil: it is ready
 }
 
 // New makes a Worker. It does no I/O.
-func New(cfg Config) (*Worker, error) {
+func New(cfg Config) (_ *Worker, err error) {
 	if cfg.Client == nil || cfg.Requests == nil {
 		return nil, errors.New("a worker needs a client and a requestor")
 	}
 	if cfg.Settings.HeartbeatInterval*2 > cfg.Settings.SessionTimeout {
 		return nil, fmt.Errorf("the heartbeat interval %s must be at most half of the session time %s",
 			cfg.Settings.HeartbeatInterval, cfg.Settings.SessionTimeout)
+	}
+	if cfg.Logger == nil && cfg.Loggers != nil {
+		cfg.Logger = cfg.Loggers.Logger("connect")
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -106,14 +121,149 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	return &Worker{cfg: cfg, log: cfg.Logger, catalog: newCatalog(cfg.Classes)}, nil
+	w := &Worker{cfg: cfg, log: cfg.Logger, catalog: newCatalog(cfg.Classes)}
+	w.setWaiting(errStarting)
+	s := cfg.Settings
+	w.store, err = store.New(store.Options{
+		Client: cfg.Client, ConfigTopic: s.ConfigTopic, OffsetTopic: s.OffsetTopic, StatusTopic: s.StatusTopic,
+		OffsetPartitions: s.OffsetPartitions, StatusPartitions: s.StatusPartitions, Replication: s.Replication,
+		Logger: w.logger("store"), Now: cfg.Now, Registerer: cfg.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = provider.New(provider.Options{Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: cfg.Environment})
+	if err != nil {
+		return nil, err
+	}
+	if w.herd, err = w.newHerd(); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
-// Run does all that a worker does until ctx ends. Then it stops its tasks in order, leaves the group, and returns.
+// newHerd makes what runs the connectors.
+func (w *Worker) newHerd() (*herd, error) {
+	s := w.cfg.Settings
+	runner, err := task.New(task.Options{
+		Client: w.cfg.Client, Requests: w.cfg.Requests, Store: w.store, Schemas: w.cfg.Schemas, Serde: w.cfg.Serde,
+		GroupID: s.GroupID, FlushInterval: s.OffsetFlushInterval, NoTopicCreation: !s.TopicCreation,
+		Defaults: task.Converters{
+			Key: s.KeyConverter, Value: s.ValueConverter, Header: s.HeaderConverter,
+			KeyProps: s.KeyConverterProps, ValueProps: s.ValueConverterProps, HeaderProps: s.HeaderConverterProps,
+		},
+		ScratchDir: w.cfg.ScratchDir, ClientHost: w.cfg.WorkerID, Logger: w.logger("task"), Now: w.cfg.Now, Rand: w.fork(),
+		Registerer: w.cfg.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h := &herd{
+		settings: s, workerID: w.cfg.WorkerID, node: w.cfg.NodeID, store: w.store, runner: runner,
+		providers: w.providers(), class: w.Class, log: w.logger("herd"), statuses: newStatuses(w.store, w.log),
+		events: make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
+		units: make(map[workID]*unit), requests: make(map[string]requested),
+	}
+	h.metrics = newMetrics(w.cfg.Registerer, h)
+	m := newMembership(s, w.cfg.Requests, w.logger("group"), w.fork())
+	m.claim, m.divide, m.assigned, m.lost = h.claim, h.divide, h.assigned, h.lost
+	h.member = m
+	return h, nil
+}
+
+// fork seeds the chance of one part.
+func (w *Worker) fork() *rand.Rand {
+	return rand.New(rand.NewPCG(w.cfg.Rand.Uint64(), w.cfg.Rand.Uint64()))
+}
+
+// ErrKilled is the cause of the end of Run's context with which nothing is handed over.
+var ErrKilled = errors.New("the worker is killed")
+
+var (
+	errStarting = errors.New("the worker is starting")
+	errReading  = errors.New("the worker reads the configs of connectors")
+)
+
+// farewell bounds how long the last statuses are written for.
+const farewell = 2 * time.Second
+
+// Run does all that a worker does until ctx ends. Then it stops its tasks in order, leaves the group, and returns. It
+// is called once. As long as there is no topic of configs the worker only waits for it.
 func (w *Worker) Run(ctx context.Context) error {
-	<-ctx.Done()
+	if err := w.clearScratch(); err != nil {
+		w.log.Warn("files of earlier tasks could not be removed", "err", err)
+	}
+	// What the rest needs ends last.
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	var below sync.WaitGroup
+	defer below.Wait()
+	defer end()
+	below.Go(func() { _ = w.store.Run(base) }) // it ends with base
+	w.setWaiting(nil)
+	if w.awaitTopic(ctx) != nil {
+		return nil
+	}
+	w.setWaiting(errReading)
+	for w.store.AwaitRead(ctx) != nil {
+		if wait(ctx, longestPause); ctx.Err() != nil {
+			return nil
+		}
+	}
+	w.setWaiting(nil)
+	below.Go(func() { w.herd.statuses.run(base) })
+	below.Go(func() { w.followLoggers(base) })
+	killed := func() bool { return errors.Is(context.Cause(ctx), ErrKilled) }
+	membership, leave := context.WithCancel(base)
+	var group sync.WaitGroup
+	group.Go(func() { w.herd.member.run(membership, func() bool { return !killed() }) })
+	w.herd.run(ctx)
+	if !killed() {
+		last, cancel := context.WithTimeout(base, farewell)
+		w.herd.statuses.flush(last)
+		cancel()
+	}
+	leave()
+	group.Wait()
 	return nil
 }
 
+// awaitTopic waits until there is a topic of configs.
+func (w *Worker) awaitTopic(ctx context.Context) error {
+	if w.cfg.AwaitTopic != nil {
+		return w.cfg.AwaitTopic(ctx, w.cfg.Settings.ConfigTopic)
+	}
+	for ctx.Err() == nil {
+		if _, err := w.cfg.Client.Topic(ctx, w.cfg.Settings.ConfigTopic, client.Refuse); err == nil {
+			return nil
+		}
+		wait(ctx, topicPause)
+	}
+	return context.Cause(ctx)
+}
+
+// topicPause is how often a cluster is asked for the topic of configs that does not tell.
+const topicPause = 2 * time.Second
+
+// clearScratch makes the folder for files of tasks, with nothing in it.
+func (w *Worker) clearScratch() error {
+	if w.cfg.ScratchDir == "" {
+		return nil
+	}
+	return os.RemoveAll(w.cfg.ScratchDir) // tasks make it when they need it
+}
+
+func (w *Worker) setWaiting(why error) {
+	if why == nil {
+		w.waiting.Store(nil)
+		return
+	}
+	w.waiting.Store(&why)
+}
+
 // Ready says why the worker cannot serve requests, or nil.
-func (w *Worker) Ready() error { return nil }
+func (w *Worker) Ready() error {
+	if why := w.waiting.Load(); why != nil {
+		return *why
+	}
+	return nil
+}

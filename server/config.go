@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/api"
+	"millrace/connect/plugin"
 	"millrace/schemaregistry"
 	"millrace/server/metadata"
 	"millrace/server/partition"
@@ -92,6 +93,13 @@ type Config struct {
 
 	// Version and Commit say what was built; GET / and `millrace version` tell them.
 	Version, Commit string
+
+	// Environment looks up a variable of the process, for configs of connectors that refer to one, as far as settings
+	// allow that. Unset, there are none.
+	Environment func(name string) (string, bool)
+
+	// Connectors are classes of connectors beside those that the node has.
+	Connectors []plugin.Class
 
 	// Now is the wall clock of record timestamps and retention. Timers use package time.
 	Now func() time.Time

@@ -23,6 +23,7 @@ import (
 
 	"millrace/api"
 	"millrace/api/native"
+	"millrace/connect"
 	"millrace/consumer"
 	"millrace/record"
 	"millrace/server/broker"
@@ -57,6 +58,8 @@ type Node struct {
 	workers  *consumer.Members // members of groups that the node runs for clients
 	native   *native.Server    // owns the live streams
 	schemas  schemas
+	connect  connectors
+	levels   *connect.Loggers // of the node's loggers
 	edge     *api.Edge
 	api      *api.Router // what the public paths answer
 	listener *cappedListener
@@ -155,12 +158,19 @@ func (n *Node) Close() error {
 func (n *Node) close() error {
 	// Readiness fails first, so that whoever balances load stops sending. A node that is still joining gives that up.
 	n.draining.Store(true)
+
+	// Connectors and tasks come first: they store what they have read or written, and the other nodes take them over.
+	// That needs all that follows, on this node too.
+	n.connect.close(n.killed.Load())
+
 	n.endLife()
 	n.joining.Wait()
 
 	// The leaderships move while everything still answers, so that clients find the new leaders before this node
 	// is gone.
-	n.handOver()
+	if !n.killed.Load() {
+		n.handOver()
+	}
 
 	// The listener closes, kept-alive connections get Connection: close or GOAWAY, and running requests are awaited. They
 	// need everything below, so everything below is still open.

@@ -23,6 +23,7 @@ import (
 	"millrace/api/restv2"
 	"millrace/api/restv3"
 	"millrace/client"
+	"millrace/connect"
 	"millrace/consumer"
 	"millrace/record"
 	"millrace/schemaregistry"
@@ -52,6 +53,8 @@ func Open(cfg Config) (_ *Node, err error) {
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.levels = connect.NewLoggers(n.log.Handler(), cfg.Now)
+	n.log = n.levels.Logger("server")
 	if n.cfg.Rand == nil {
 		n.cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
@@ -323,6 +326,7 @@ func (n *Node) serve() error {
 // stopServing ends the HTTP side of a start that failed.
 func (n *Node) stopServing() error {
 	n.draining.Store(true)
+	n.connect.close(true)
 	n.endLife()
 	n.joining.Wait()
 	n.native.Close()
@@ -385,6 +389,9 @@ func (n *Node) openAPI() error {
 	})
 	rest := n.machine.Image().Settings().REST
 	if err := n.openSchemas(edge, c); err != nil {
+		return err
+	}
+	if err := n.openConnect(c); err != nil {
 		return err
 	}
 	n.native = native.New(native.Options{

@@ -94,6 +94,7 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 	tuneCollector(s, logger)
 	fatal := make(chan error, 1)
 	s.Logger = logger
+	s.Environment = c.lookupEnv
 	s.Fatal = func(err error) {
 		select {
 		case fatal <- err:
@@ -123,6 +124,16 @@ func (c *cli) serve(ctx context.Context, s settings) error {
 		}
 		return fmt.Errorf("the node cannot go on, and was left as after a crash: %w", err)
 	}
+}
+
+// lookupEnv looks up a variable of the environment.
+func (c *cli) lookupEnv(name string) (string, bool) {
+	for _, kv := range c.environ {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
 }
 
 // greeter greets once the node has joined its cluster. What it returns ends that.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/connect/plugin"
 	"millrace/server"
 	"millrace/server/quorum"
 )
@@ -25,6 +26,8 @@ type ClusterOptions struct {
 	Nodes int
 	// Broker are broker settings, for tests that may not know package server.
 	Broker map[string]string
+	// Connectors are classes of connectors, for such tests too.
+	Connectors []plugin.Class
 	// Uncoded leaves out the encoding of every message, for measurements.
 	Uncoded bool
 	// Change is called with the config of each node before each of its starts.
@@ -100,6 +103,7 @@ func (c *Cluster) start(id int, l net.Listener) {
 	if !c.opts.Uncoded {
 		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(c.t, r) }
 	}
+	cfg.Connectors = c.opts.Connectors
 	if c.opts.Broker != nil {
 		cfg.Broker = maps.Clone(c.opts.Broker)
 	}

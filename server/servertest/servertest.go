@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"millrace/connect/plugin"
 	"millrace/server"
 	"millrace/storage/storagetest"
 )
@@ -27,6 +28,8 @@ type Options struct {
 	Disk *storagetest.FS
 	// Broker are broker settings, for tests that may not know package server.
 	Broker map[string]string
+	// Connectors are classes of connectors, for such tests too.
+	Connectors []plugin.Class
 	// Change is called with the config before each start.
 	Change func(*server.Config)
 	// Seed seeds the node's chance; 0 means 1. It is printed when the test fails.
@@ -79,6 +82,7 @@ func (n *Node) start() {
 	if !n.opts.Uncoded {
 		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(n.t, r) }
 	}
+	cfg.Connectors = n.opts.Connectors
 	if n.opts.Broker != nil {
 		cfg.Broker = maps.Clone(n.opts.Broker)
 	}

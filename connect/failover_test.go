@@ -1,0 +1,195 @@
+package connect_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"millrace/connect/store"
+)
+
+// workerOf is the node that runs a task, by its status.
+func (l *lab) workerOf(name string, task int) int {
+	id := l.store.TaskStatuses(name)[task].WorkerID
+	for n := 1; n <= 3; n++ {
+		if l.cluster.URL(n) == "http://"+id {
+			return n
+		}
+	}
+	return 0
+}
+
+// coordinator is the node that coordinates the group of workers.
+func (l *lab) coordinator() int {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.Version = 4
+	req.CoordinatorKeys = []string{"connect-cluster"}
+	resp, err := req.RequestWith(l.t.Context(), l.cluster.Node(l.alive()).Requestor())
+	require.NoError(l.t, err)
+	return int(resp.Coordinators[0].NodeID)
+}
+
+func (l *lab) controller() int {
+	state, err := l.client.ClusterState(l.t.Context())
+	require.NoError(l.t, err)
+	return int(state.Controller)
+}
+
+// writer appends lines to files until it is stopped, and says how many each has then.
+type writer struct {
+	stop func() int
+}
+
+func (l *lab) write(dir string, files int) *writer {
+	ctx, cancel := context.WithCancel(context.Background())
+	count := make(chan int, 1)
+	go func() { // awaited by stop
+		n := 0
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			for f := range files {
+				l.appendLines(filepath.Join(dir, fmt.Sprintf("f%d", f)), n, 1)
+			}
+			n++
+			<-tick.C
+		}
+		count <- n
+	}()
+	var once int
+	stopped := false
+	w := &writer{stop: func() int {
+		if !stopped {
+			cancel()
+			once, stopped = <-count, true
+		}
+		return once
+	}}
+	l.t.Cleanup(func() { w.stop() })
+	return w
+}
+
+func TestAKilledNodesWorkRunsElsewhereWithinSeconds(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		pick func(l *lab) int
+	}{
+		{"the owner of a task", func(l *lab) int { return l.workerOf("c", 0) }},
+		{"the coordinator of the group", (*lab).coordinator},
+		{"the controller", (*lab).controller},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLab(t)
+			dir := l.lines("in", 6, 0)
+			writer := l.write(dir, 6)
+			l.put("c", source(dir, "out", 6))
+			l.awaitStates("c", running(6)...)
+			l.await("all is balanced", 20*time.Second, func() bool {
+				_, tasks := l.owners("c")
+				return balanced(tasks, 3, 6)
+			})
+			victim := tc.pick(l)
+			gone := l.cluster.URL(victim)[len("http://"):]
+			l.watch(l.alive(victim))
+			began := time.Now()
+			require.NoError(t, l.cluster.Node(victim).Kill())
+			killed := time.Since(began)
+			l.await("all runs elsewhere", 20*time.Second, func() bool {
+				connectors, tasks := l.owners("c")
+				return tasks[gone] == 0 && connectors[gone] == 0 && balanced(tasks, 2, 6) && balanced(connectors, 1, 1)
+			})
+			took := time.Since(began)
+			t.Logf("all runs elsewhere after %s, of which the kill took %s", took, killed)
+			require.Less(t, took, 6*time.Second)
+			n := writer.stop()
+			l.checkOnceFrom(l.alive(victim), "out", 6, n)
+		})
+	}
+}
+
+func TestARollingRestartLosesAndRepeatsNothing(t *testing.T) {
+	l := newLab(t)
+	dir := l.lines("in", 6, 0)
+	writer := l.write(dir, 6)
+	l.put("c", source(dir, "out", 6))
+	l.awaitStates("c", running(6)...)
+	for id := 1; id <= 3; id++ {
+		other := id%3 + 1
+		l.watch(other)
+		gone := l.cluster.URL(id)[len("http://"):]
+		began := time.Now()
+		l.cluster.Stop(id)
+		stopped := time.Since(began)
+		l.await("all runs elsewhere", 20*time.Second, func() bool {
+			_, tasks := l.owners("c")
+			return tasks[gone] == 0 && balanced(tasks, 2, 6)
+		})
+		t.Logf("node %d stopped after %s, and its tasks run elsewhere after %s", id, stopped, time.Since(began))
+		l.cluster.Start(id)
+		l.await("the node has its part again", 20*time.Second, func() bool {
+			_, tasks := l.owners("c")
+			return balanced(tasks, 3, 6)
+		})
+	}
+	n := writer.stop()
+	l.checkOnceFrom(3, "out", 6, n)
+	require.Equal(t, "RUNNING", l.states("c", 0)[0])
+}
+
+// TestAWorkerThatIsCutOffStops: one that the coordinator does not hear of stops what it runs within the session.
+func TestAWorkerThatIsCutOffStops(t *testing.T) {
+	l := newLab(t)
+	dir := l.lines("in", 6, 0)
+	writer := l.write(dir, 6)
+	l.put("c", source(dir, "out", 6))
+	l.awaitStates("c", running(6)...)
+	l.await("all is balanced", 20*time.Second, func() bool {
+		_, tasks := l.owners("c")
+		return balanced(tasks, 3, 6)
+	})
+	victim := l.coordinator()%3 + 1
+	l.watch(victim%3 + 1)
+	if victim%3+1 == l.coordinator() {
+		l.watch(l.coordinator())
+	}
+	gone := l.cluster.URL(victim)[len("http://"):]
+	stops := l.bench.total()
+	began := time.Now()
+	l.deaf.Store(int32(victim))
+	l.await("others run it", 20*time.Second, func() bool {
+		_, tasks := l.owners("c")
+		return tasks[gone] == 0 && balanced(tasks, 2, 6)
+	})
+	require.Less(t, time.Since(began), 6*time.Second)
+	l.await("its tasks have stopped", 5*time.Second, func() bool { return l.bench.total() >= stops+2 })
+	l.deaf.Store(0)
+	l.await("it has its part again", 20*time.Second, func() bool {
+		_, tasks := l.owners("c")
+		return balanced(tasks, 3, 6)
+	})
+	n := writer.stop()
+	l.checkOnceFrom(victim, "out", 6, n)
+}
+
+func TestANodeWithoutConnectorsMakesNothing(t *testing.T) {
+	l := newLab(t)
+	require.Never(t, func() bool {
+		topics, err := l.client.Topics(l.t.Context())
+		require.NoError(t, err)
+		for i := range topics {
+			if topics[i].Name != "" {
+				return true
+			}
+		}
+		return false
+	}, 2*time.Second, 200*time.Millisecond)
+	require.Empty(t, l.store.Configs().Connectors)
+	l.put("c", source(l.lines("in", 1, 10), "out", 1))
+	l.awaitStates("c", running(1)...)
+	l.change(store.DeleteConnector("c"))
+}

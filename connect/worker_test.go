@@ -1,0 +1,321 @@
+package connect_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"millrace/client"
+	"millrace/connect/store"
+	"millrace/server"
+	"millrace/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lab is three nodes with the connectors of a bench, and a store of its own to look at them.
+type lab struct {
+	t       *testing.T
+	bench   *bench
+	cluster *servertest.Cluster
+	client  *client.Client
+	store   *store.Store
+	dir     string
+	unwatch func()       // ends the looking
+	deaf    atomic.Int32 // the node whose requests about groups get no answer; 0: none
+}
+
+// hearing is the cluster as the APIs of a node see it.
+type hearing struct {
+	kmsg.Requestor
+	lab  *lab
+	node int32
+}
+
+// Request implements kmsg.Requestor.
+func (h hearing) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	switch r.(type) {
+	case *kmsg.JoinGroupRequest, *kmsg.SyncGroupRequest, *kmsg.HeartbeatRequest:
+		if h.lab.deaf.Load() == h.node {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return h.Requestor.Request(ctx, r)
+}
+
+// alive is a running node of the cluster, other than some.
+func (l *lab) alive(but ...int) int {
+	for id := 1; id <= 3; id++ {
+		if !slices.Contains(but, id) && l.cluster.Node(id) != nil {
+			return id
+		}
+	}
+	l.t.Fatal("no node is left")
+	return 0
+}
+
+func newLab(t *testing.T, settings ...string) *lab {
+	l := &lab{t: t, bench: newBench(t), dir: t.TempDir()}
+	broker := map[string]string{"connect.restart.backoff.ms": "100", "offsets.topic.num.partitions": "5",
+		"default.replication.factor": "3"}
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		broker[name] = value
+	}
+	l.cluster = servertest.StartCluster(t, servertest.ClusterOptions{
+		Broker: broker, Change: func(c *server.Config) {
+			c.Connectors = l.bench.classes()
+			wrap, node := c.Wrap, c.NodeID
+			c.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return hearing{wrap(r), l, node} }
+		},
+	})
+	t.Cleanup(func() { // sooner than three that stop in order
+		for id := 1; id <= 3; id++ {
+			if n := l.cluster.Node(id); n != nil {
+				_ = n.Kill()
+			}
+		}
+	})
+	l.watch(1)
+	return l
+}
+
+// watch has the lab look through a node.
+func (l *lab) watch(node int) {
+	l.client = client.New(l.cluster.Node(node).Requestor(), client.Options{})
+	s, err := store.New(store.Options{Client: l.client})
+	require.NoError(l.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { // ended by the cleanup
+		defer close(done)
+		_ = s.Run(ctx)
+	}()
+	if l.unwatch != nil {
+		l.unwatch()
+	} else {
+		l.t.Cleanup(func() { l.unwatch() })
+	}
+	l.unwatch = func() {
+		cancel()
+		<-done
+	}
+	l.store = s
+	require.NoError(l.t, s.AwaitRead(l.t.Context()))
+}
+
+// lines makes files of lines: names and how many lines each has.
+func (l *lab) lines(dir string, files, count int) string {
+	path := filepath.Join(l.dir, dir)
+	require.NoError(l.t, os.MkdirAll(path, 0o755))
+	for f := range files {
+		l.appendLines(filepath.Join(path, fmt.Sprintf("f%d", f)), 0, count)
+	}
+	return path
+}
+
+func (l *lab) appendLines(file string, from, count int) {
+	var text strings.Builder
+	for n := range count {
+		fmt.Fprintf(&text, "%s %d\n", filepath.Base(file), from+n)
+	}
+	l.appendText(file, text.String())
+}
+
+func (l *lab) appendText(file, text string) {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(l.t, err)
+	_, err = f.WriteString(text)
+	require.NoError(l.t, err)
+	require.NoError(l.t, f.Close())
+}
+
+func source(dir, topic string, tasks int, more ...string) map[string]string {
+	p := map[string]string{
+		"connector.class": linesClass, "dir": dir, "topic": topic, "tasks.max": fmt.Sprint(tasks),
+		"key.converter":   "org.apache.kafka.connect.storage.StringConverter",
+		"value.converter": "org.apache.kafka.connect.storage.StringConverter",
+	}
+	for _, s := range more {
+		name, value, _ := strings.Cut(s, "=")
+		p[name] = value
+	}
+	return p
+}
+
+func (l *lab) change(changes ...store.Change) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := l.store.Update(ctx, func(*store.Configs) ([]store.Change, error) { return changes, nil })
+	require.NoError(l.t, err)
+}
+
+func (l *lab) put(name string, props map[string]string) {
+	l.t.Helper()
+	props = maps.Clone(props)
+	props["name"] = name
+	l.change(store.PutConnector(name, props))
+}
+
+// await waits until something holds.
+func (l *lab) await(what string, within time.Duration, holds func() bool) {
+	l.t.Helper()
+	require.Eventually(l.t, holds, within, 10*time.Millisecond, what)
+}
+
+// states are the states of a connector and of so many of its tasks.
+func (l *lab) states(name string, tasks int) []string {
+	st, _ := l.store.ConnectorStatus(name)
+	out := []string{st.State}
+	all := l.store.TaskStatuses(name)
+	for i := range tasks {
+		out = append(out, all[i].State)
+	}
+	return out
+}
+
+// awaitStates waits until a connector and its tasks are in states.
+func (l *lab) awaitStates(name string, states ...string) {
+	l.t.Helper()
+	var last []string
+	require.Eventually(l.t, func() bool {
+		last = l.states(name, len(states)-1)
+		return slices.Equal(last, states) && len(l.store.TaskStatuses(name)) == len(states)-1
+	}, 20*time.Second, 10*time.Millisecond, "of %s: want %v", name, states)
+	_ = last
+}
+
+func running(tasks int) []string { return slices.Repeat([]string{"RUNNING"}, tasks+1) }
+
+// owners are how many connectors and tasks each worker runs, by the statuses.
+func (l *lab) owners(names ...string) (connectors, tasks map[string]int) {
+	connectors, tasks = make(map[string]int), make(map[string]int)
+	for _, name := range names {
+		if st, ok := l.store.ConnectorStatus(name); ok && st.State == "RUNNING" {
+			connectors[st.WorkerID]++
+		}
+		for _, st := range l.store.TaskStatuses(name) {
+			if st.State == "RUNNING" {
+				tasks[st.WorkerID]++
+			}
+		}
+	}
+	return connectors, tasks
+}
+
+func balanced(m map[string]int, workers, total int) bool {
+	low, high, sum := 1<<30, 0, 0
+	for _, n := range m {
+		low, high, sum = min(low, n), max(high, n), sum+n
+	}
+	if len(m) < workers {
+		low = 0
+	}
+	return sum == total && high-low <= 1
+}
+
+// checkOnce checks that each line of files is in a topic once.
+func (l *lab) checkOnce(topic string, files, count int) {
+	l.t.Helper()
+	l.checkOnceFrom(l.alive(), topic, files, count)
+}
+
+func (l *lab) checkOnceFrom(node int, topic string, files, count int) {
+	l.t.Helper()
+	want := make([]string, 0, files*count)
+	for f := range files {
+		for n := range count {
+			want = append(want, fmt.Sprintf("f%d %d", f, n))
+		}
+	}
+	l.await("all lines are there", 20*time.Second, func() bool { return len(l.readFrom(node, topic)) >= len(want) })
+	require.ElementsMatch(l.t, want, l.readFrom(node, topic))
+}
+
+// breakTasks writes a commit of more tasks than there are.
+func (l *lab) breakTasks(name string, tasks int) {
+	l.t.Helper()
+	body := fmt.Sprintf(`{"key_text":%q,"value":{"tasks":%d}}`, "commit-"+name, tasks)
+	resp, err := l.cluster.Client.Post(l.cluster.URL(1)+"/v1/topics/connect-configs/records",
+		"application/vnd.millrace.records+ndjson", strings.NewReader(body))
+	require.NoError(l.t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(l.t, errors.Join(err, resp.Body.Close()))
+	require.Equal(l.t, http.StatusOK, resp.StatusCode, string(text))
+}
+
+// page is an answer of the API that reads records.
+type page struct {
+	Records []struct {
+		Text string `json:"value_text"`
+	} `json:"records"`
+	Next string `json:"next"`
+}
+
+// readFrom reads all that is committed of a topic through a node.
+func (l *lab) readFrom(node int, topic string) (out []string) {
+	l.t.Helper()
+	at := "offset=earliest"
+	for {
+		where := fmt.Sprintf("%s/v1/topics/%s/records?isolation=read_committed&max_records=1000&format=text&%s",
+			l.cluster.URL(node), topic, at)
+		resp, err := l.cluster.Client.Get(where)
+		require.NoError(l.t, err)
+		var p page
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(l.t, errors.Join(err, resp.Body.Close()))
+		if resp.StatusCode == http.StatusNotFound {
+			return nil
+		}
+		require.Equal(l.t, http.StatusOK, resp.StatusCode, string(body))
+		require.NoError(l.t, json.Unmarshal(body, &p))
+		for i := range p.Records {
+			out = append(out, p.Records[i].Text)
+		}
+		if len(p.Records) == 0 || p.Next == "" {
+			return out
+		}
+		at = "from=" + url.QueryEscape(p.Next)
+	}
+}
+
+func (l *lab) read(topic string) []string { return l.readFrom(l.alive(), topic) }
+
+func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
+	l := newLab(t)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		l.put(name, source(l.lines(name, 4, 50), "to-"+name, 4))
+	}
+	for _, name := range names {
+		l.awaitStates(name, running(4)...)
+		l.checkOnce("to-"+name, 4, 50)
+	}
+	l.await("all is balanced", 20*time.Second, func() bool {
+		connectors, tasks := l.owners(names...)
+		return balanced(connectors, 3, 3) && balanced(tasks, 3, 12)
+	})
+	for _, name := range names {
+		c := l.store.Configs().Connectors[name]
+		require.Len(t, c.Tasks, 4)
+		require.Equal(t, 4, c.Fenced)
+	}
+}
