@@ -116,13 +116,13 @@ func (b *backoff) delay() time.Duration {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// retryAfter is how long an error asks to wait, at least, before the same is tried again.
-func retryAfter(err error) time.Duration {
+// retryAfter is how long to wait before what failed is tried again: what the error asks for, if it does.
+func retryAfter(err error, otherwise time.Duration) time.Duration {
 	var asks interface{ RetryAfter() time.Duration }
 	if errors.As(err, &asks) {
 		return asks.RetryAfter()
 	}
-	return 0
+	return otherwise
 }
 
 // sleep waits, or returns an error when ctx ends before.

@@ -221,7 +221,7 @@ func (s *sink) deliver(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case plugin.IsRetriable(err):
-		wait := max(s.tries.delay(), retryAfter(err))
+		wait := retryAfter(err, s.tries.delay())
 		s.retryAt = time.Now().Add(wait)
 		s.seek()
 		s.log.Warn("a batch could not be written; it comes again", "err", err, "pause", wait)

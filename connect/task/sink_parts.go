@@ -46,7 +46,7 @@ func (s *sink) rebalance(ctx context.Context, seen view) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case plugin.IsRetriable(err), transient(err):
-		wait := max(s.opens.delay(), retryAfter(err))
+		wait := retryAfter(err, s.opens.delay())
 		s.openAt = time.Now().Add(wait)
 		s.member.release(slices.Collect(maps.Keys(come)))
 		s.log.Warn("partitions could not be opened; it is tried again", "err", err, "pause", wait)

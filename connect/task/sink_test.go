@@ -333,7 +333,7 @@ func TestSinkRetriesBatch(t *testing.T) {
 	require.Equal(t, seen[0], seen[2])
 }
 
-// soon is an error that asks for a certain wait. It may be shorter than usual no more than the usual wait is.
+// soon is an error that asks for a short wait.
 type soon struct{ error }
 
 func (soon) RetryAfter() time.Duration { return 10 * time.Millisecond }
@@ -390,10 +390,12 @@ func TestSinkKeepsItsPlacesWhenTasksComeAndGo(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for i := 0; i < each; i += 100 {
+		r := rand.New(rand.NewPCG(seed, 1))
+		for i := 0; i < each; i += 20 {
 			for p := range int32(partitions) {
-				l.produce("in", p, numbers(i, i+100)...)
+				l.produce("in", p, numbers(i, i+20)...)
 			}
+			pause(r, 40)
 		}
 	})
 	spec := sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "in",
@@ -405,7 +407,7 @@ func TestSinkKeepsItsPlacesWhenTasksComeAndGo(t *testing.T) {
 	for o.count() < partitions*each && time.Now().Before(limit) {
 		spec.ID++
 		jobs = append(jobs, l.start(runner, spec))
-		pause(r, 400)
+		pause(r, 200)
 		for len(jobs) > 1 && r.IntN(2) == 0 {
 			i := r.IntN(len(jobs))
 			if err := jobs[i].stop(); err != nil {

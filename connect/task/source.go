@@ -59,22 +59,27 @@ func (t *run) runSource(ctx context.Context) error {
 	if t.dead.on() {
 		s.topics.groups = append([]topicGroup{t.dead.group()}, s.topics.groups...)
 	}
+	var lost error
 	for {
-		err := s.life(ctx)
+		err := s.life(ctx, lost)
 		if !errors.Is(err, errLost) || ctx.Err() != nil {
 			return err
 		}
-		t.log.Warn("a transaction was lost: the source starts anew from what is stored", "err", err)
+		lost = err
 		if err := sleep(ctx, lostPause); err != nil {
 			return err
 		}
 	}
 }
 
-// life runs the source from what is stored, until it fails or its transaction is lost.
-func (s *source) life(ctx context.Context) (err error) {
+// life runs the source from what is stored, until it fails or its transaction is lost, as it was before, if lost is not
+// nil.
+func (s *source) life(ctx context.Context, lost error) (err error) {
 	if err := s.producer.init(ctx); err != nil {
 		return fmt.Errorf("transactional id %s: %w", s.producer.id, err)
+	}
+	if lost != nil {
+		s.log.Warn("a transaction was lost: the source starts anew from what is stored", "err", lost)
 	}
 	if s.spec.StillOwner != nil {
 		if err := s.spec.StillOwner(ctx); err != nil {
@@ -156,7 +161,7 @@ func (s *source) loop(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case plugin.IsRetriable(err):
-			wait := max(pause.delay(), retryAfter(err))
+			wait := retryAfter(err, pause.delay())
 			s.log.Warn("the source could not be read; it is tried again", "err", err, "pause", wait)
 			if err := sleep(ctx, wait); err != nil {
 				return err

@@ -67,6 +67,9 @@ func (s *source) clear() {
 
 // put puts one record into the transaction, if it comes through.
 func (s *source) put(ctx context.Context, i int, r *plugin.SourceRecord) (written bool, err error) {
+	if r.Topic == "" {
+		return false, nil // it only moves the source's place
+	}
 	if f := s.rejected[i]; f != nil {
 		return false, s.reject(ctx, i, r, f)
 	}
@@ -123,7 +126,7 @@ func (s *source) target(ctx context.Context, name string) (*target, *fault, erro
 		switch {
 		case err == nil:
 			return k, nil, nil
-		case errors.Is(err, kerr.InvalidTopicException):
+		case errors.Is(err, kerr.InvalidTopicException) && client.CheckTopicName(name) != nil: // and no topic of the cluster
 			return nil, &fault{stageProduce, s.spec.Class.Class, err}, nil
 		case !transient(err):
 			return nil, nil, fmt.Errorf("topic %s: %w", name, err)
