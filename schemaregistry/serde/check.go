@@ -120,7 +120,7 @@ func (c *batchCheck) part(ctx context.Context, p *subjectCheck, strategy Strateg
 // stranger says why a schema is not of the subject that a topic's have. It waits for the end of the registry's log once
 // at most, and not at all where the Reader has.
 func (p *subjectCheck) stranger(ctx context.Context, topic string, strategy Strategy, read *Read) (string, error) {
-	subject, err := strategy.subject(topic, p.part, cmp.Or(read.Message, read.parsed.Name()))
+	subject, err := strategy.Subject(topic, p.part, cmp.Or(read.Message, read.parsed.Name()))
 	if err != nil {
 		return err.Error(), nil
 	}

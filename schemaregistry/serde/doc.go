@@ -70,8 +70,8 @@ func ParseStrategy(name string) (Strategy, bool) {
 	}
 }
 
-// subject is what the strategy calls a topic's schema whose type has the name given, "" if it has none.
-func (s Strategy) subject(topic string, part Part, name string) (string, error) {
+// Subject is what the strategy calls a topic's schema whose type has the name given, "" if it has none.
+func (s Strategy) Subject(topic string, part Part, name string) (string, error) {
 	switch {
 	case s == TopicName:
 		return topic + "-" + part.String(), nil

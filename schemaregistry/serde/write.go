@@ -81,7 +81,7 @@ func (s *Serde) find(ctx context.Context, spec *Spec) (schemaregistry.Version, e
 		if spec.Strategy != TopicName {
 			return schemaregistry.Version{}, schema.Invalid("a strategy by the record's name needs a schema or its id")
 		}
-		subject, _ = TopicName.subject(spec.Topic, spec.Part, "") // which never fails
+		subject, _ = TopicName.Subject(spec.Topic, spec.Part, "") // which never fails
 	}
 	version := "latest"
 	if spec.Version != 0 {
@@ -92,7 +92,7 @@ func (s *Serde) find(ctx context.Context, spec *Spec) (schemaregistry.Version, e
 
 // subjectOf is what the strategy calls a schema: by the message that is written, where that is named.
 func (s *Spec) subjectOf(parsed schema.Schema) (string, error) {
-	return s.Strategy.subject(s.Topic, s.Part, cmp.Or(s.Message, parsed.Name()))
+	return s.Strategy.Subject(s.Topic, s.Part, cmp.Or(s.Message, parsed.Name()))
 }
 
 // findText looks a text up in its subject and registers it there if it is new.
