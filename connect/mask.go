@@ -151,6 +151,8 @@ func goesElsewhere(props, stored, shown map[string]string) string {
 
 // storedProps are the settings of a connector, nil if it is not there.
 func (w *Worker) storedProps(ctx context.Context, name string) map[string]string {
-	_ = ctx
+	if c, err := w.connector(ctx, name); err == nil {
+		return c.Props
+	}
 	return nil
 }

@@ -239,7 +239,8 @@ func TestSift(t *testing.T) {
 	var log []byte
 	for _, b := range []record.Batch{
 		batchOf(0, 7, "a", "b"), batchOf(2, -1, "c"), batchOf(3, 8, "d"), batchOf(4, 7, "a"),
-		marker(5, 7, record.ControlCommit), marker(6, 8, record.ControlAbort), batchOf(7, 8, "e"), marker(8, 9, record.ControlCommit),
+		marker(5, 7, record.ControlCommit), marker(6, 8, record.ControlAbort), batchOf(7, 8, "e"),
+		marker(8, 9, record.ControlCommit),
 		marker(9, 8, record.ControlCommit), batchOf(10, -1, "f"),
 	} {
 		log = append(log, b...)
@@ -290,4 +291,19 @@ func TestSpellingsOfOffsets(t *testing.T) {
 	f.take([]taken{gone})
 	require.Nil(t, f.find("c", `{"a":1,"b":2}`))
 	require.Empty(t, f.names)
+}
+
+// All who ask for the end of a topic before the question is put share one, and none after that.
+func TestQuestionsAreShared(t *testing.T) {
+	s, err := New(Options{Client: client.New(nil, client.Options{})})
+	require.NoError(t, err)
+	first := s.configs.ask()
+	require.Same(t, first, s.configs.ask())
+	require.Same(t, first, s.configs.takeAsk(false))
+	later := s.configs.ask()
+	require.NotSame(t, first, later)
+	require.Same(t, later, s.configs.takeAsk(true))
+	refused := s.configs.ask()
+	<-refused.done
+	require.ErrorIs(t, refused.err, errStopped)
 }

@@ -19,6 +19,9 @@ import (
 	"millrace/server/servertest"
 )
 
+// alone are settings of nodes that run no connectors: the topics belong to the test.
+func alone() map[string]string { return map[string]string{"connect.enable": "false"} }
+
 // running is a store that runs on a cluster.
 type running struct {
 	*store.Store
@@ -133,7 +136,7 @@ func props(text string) map[string]string { return map[string]string{"v": text} 
 
 // What is written is in Kafka Connect's bytes, one batch after the other, and read back.
 func TestConfigsAreWrittenInKafkasFormat(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	require.NoError(t, r.AwaitRead(t.Context()))
 	require.Empty(t, r.Configs().Connectors)
@@ -190,7 +193,7 @@ func bare(c *store.Configs) *store.Configs {
 
 // A decision to change nothing, or an error, writes nothing.
 func TestUpdateWithoutChange(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	none := fmt.Errorf("no")
 	_, err := r.Update(t.Context(), func(*store.Configs) ([]store.Change, error) { return nil, none })
@@ -203,7 +206,7 @@ func TestUpdateWithoutChange(t *testing.T) {
 
 // The records of a Kafka Connect worker are read, and what nobody understands is counted and passed over.
 func TestForeignConfigs(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	r.update(store.PutConnector("own", props("own")))
 	r.append(store.DefaultConfigTopic,
@@ -268,7 +271,7 @@ func TestForeignConfigs(t *testing.T) {
 
 // Settings of a connector take its tasks along, so that they still count when the older settings are compacted away.
 func TestTasksFollowTheirConnector(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	r.update(store.PutConnector("c", props("1")), store.PutTasks("c", []map[string]string{props("t")}))
 	before := r.Configs().Connectors["c"].TasksOffset
@@ -289,7 +292,7 @@ func TestTasksFollowTheirConnector(t *testing.T) {
 
 // A topic that would forget is refused, with what to do about it.
 func TestConfigTopicMustBeCompacted(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	for _, name := range []string{store.DefaultConfigTopic, store.DefaultStatusTopic, store.DefaultOffsetTopic} {
 		_, err := r.client.CreateTopic(t.Context(), client.NewTopic{Name: name, Partitions: 1, ReplicationFactor: 1})
@@ -307,7 +310,7 @@ func TestConfigTopicMustBeCompacted(t *testing.T) {
 }
 
 func TestConfigTopicMayHaveOnePartitionOnly(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	policy := "compact"
 	_, err := r.client.CreateTopic(t.Context(), client.NewTopic{
@@ -323,7 +326,7 @@ func TestConfigTopicMayHaveOnePartitionOnly(t *testing.T) {
 
 // Status is written in Kafka Connect's format, and by its rules.
 func TestStatus(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	ctx := t.Context()
 	run := store.Status{State: "RUNNING", WorkerID: "a:1", Generation: 3}
@@ -446,7 +449,7 @@ func of(server string, offset any) plugin.Offset {
 
 // Offsets count when their transaction is committed, whatever else is open.
 func TestOffsetsAreReadCommitted(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	ctx := t.Context()
 	require.NoError(t, r.FreshOffsets(ctx))
@@ -475,7 +478,7 @@ func TestOffsetsAreReadCommitted(t *testing.T) {
 
 // Keys of another writer, whose members are in another order, are written again as they are.
 func TestOffsetsOfForeignSpelling(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{})
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
 	r := start(t, n.Requestor())
 	ctx := t.Context()
 	topic, err := r.OffsetTopic(ctx)

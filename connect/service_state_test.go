@@ -1,0 +1,108 @@
+package connect_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/connect"
+	"millrace/connect/store"
+)
+
+// A connector's life, asked of one node after the other.
+func TestConnectorsFromEveryNode(t *testing.T) {
+	d := newDesk(t, 3, nil)
+	ctx := t.Context()
+	names, err := d.ask().Connectors(ctx)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	_, err = d.ask().Info(ctx, "a/ü %")
+	refused(t, err, 404, "a/ü %")
+
+	info, err := d.ask().Create(ctx, " a/ü % ", idleProps(idleSource), "")
+	require.NoError(t, err)
+	want := idleProps(idleSource, "name=a/ü %")
+	require.Equal(t, &connect.ConnectorInfo{Name: "a/ü %", Config: want, Tasks: []connect.TaskID{}, Type: "source"}, info)
+	_, err = d.ask().Create(ctx, "a/ü %", idleProps(idleSource), "")
+	refused(t, err, 409, "already")
+	_, err = d.ask().Create(ctx, "b", idleProps(idleSource, "name=c"), "")
+	refused(t, err, 400, "")
+	_, err = d.ask().Create(ctx, "b", map[string]string{}, "")
+	refused(t, err, 400, "connector.class")
+	_, err = d.ask().Create(ctx, "b", idleProps(idleSource, "bad=rotten"), "")
+	refused(t, err, 400, "1 error")
+	_, err = d.ask().Create(ctx, "b", idleProps(idleSource), "dancing")
+	refused(t, err, 400, "dancing")
+	for _, initial := range []string{"stopped", "PAUSED", "Running"} {
+		_, err = d.ask().Create(ctx, "b-"+initial, idleProps(idleSink, "topics=other"), initial)
+		require.NoError(t, err)
+	}
+	d.awaitStates("b-stopped", "STOPPED")
+	d.awaitStates("b-PAUSED", "PAUSED")
+	d.awaitStates("b-Running", "RUNNING", "RUNNING", "RUNNING")
+	d.awaitStates("a/ü %", "RUNNING", "RUNNING", "RUNNING")
+	names, err = d.ask().Connectors(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a/ü %", "b-PAUSED", "b-Running", "b-stopped"}, names)
+	all, err := d.ask().Describe(ctx)
+	require.NoError(t, err)
+	require.Len(t, all, 4)
+	require.Equal(t, "sink", all["b-stopped"].Info.Type)
+	require.Equal(t, "RUNNING", all["a/ü %"].Status.Connector.State)
+	require.NoError(t, d.ask().Delete(ctx, "a/ü %"))
+	_, err = d.ask().Status(ctx, "a/ü %")
+	refused(t, err, 404, "")
+	refused(t, d.ask().Delete(ctx, "a/ü %"), 404, "")
+}
+
+// Targets and restarts, asked of one node after the other.
+func TestStatesFromEveryNode(t *testing.T) {
+	d := newDesk(t, 3, nil)
+	ctx := t.Context()
+	_, err := d.ask().Create(ctx, "a/ü %", idleProps(idleSource), "")
+	require.NoError(t, err)
+	d.awaitStates("a/ü %", "RUNNING", "RUNNING", "RUNNING")
+	tasks, err := d.ask().Tasks(ctx, "a/ü %")
+	require.NoError(t, err)
+	require.Len(t, tasks, 2)
+	require.Equal(t, connect.TaskID{Connector: "a/ü %", Task: 1}, tasks[1].ID)
+	require.Equal(t, "1", tasks[1].Config["number"])
+	task, err := d.ask().TaskStatus(ctx, "a/ü %", 1)
+	require.NoError(t, err)
+	require.Equal(t, "RUNNING", task.State)
+	_, err = d.ask().TaskStatus(ctx, "a/ü %", 2)
+	refused(t, err, 404, "no task 2")
+	refused(t, d.ask().RestartTask(ctx, "a/ü %", -1), 404, "no task")
+	require.NoError(t, d.ask().RestartTask(ctx, "a/ü %", 0))
+	refused(t, d.ask().Pause(ctx, "none"), 404, "none")
+
+	require.NoError(t, d.ask().Pause(ctx, "a/ü %"))
+	d.awaitStates("a/ü %", "PAUSED", "PAUSED", "PAUSED")
+	require.NoError(t, d.ask().Stop(ctx, "a/ü %"))
+	info, err := d.ask().Info(ctx, "a/ü %")
+	require.NoError(t, err)
+	require.Empty(t, info.Tasks)
+	d.awaitStates("a/ü %", "STOPPED")
+	require.NoError(t, d.ask().Resume(ctx, "a/ü %"))
+	d.awaitStates("a/ü %", "RUNNING", "RUNNING", "RUNNING")
+
+	var before, now int
+	d.set(func() { before = d.started })
+	st, err := d.ask().Restart(ctx, "a/ü %", store.Restart{IncludeTasks: true})
+	require.NoError(t, err)
+	require.Equal(t, "RESTARTING", st.Connector.State)
+	require.Equal(t, "RESTARTING", st.Tasks[1].State)
+	require.Eventually(t, func() bool {
+		d.set(func() { now = d.started })
+		return now == before+2
+	}, 20*time.Second, 10*time.Millisecond)
+	d.awaitStates("a/ü %", "RUNNING", "RUNNING", "RUNNING")
+	st, err = d.ask().Restart(ctx, "a/ü %", store.Restart{IncludeTasks: true, OnlyFailed: true})
+	require.NoError(t, err)
+	require.Equal(t, "RUNNING", st.Connector.State)
+	st, err = d.ask().Restart(ctx, "a/ü %", store.Restart{})
+	require.NoError(t, err)
+	require.Equal(t, "RESTARTING", st.Connector.State)
+	require.Equal(t, "RUNNING", st.Tasks[0].State)
+}
