@@ -55,6 +55,8 @@ type config struct {
 	batchRows        int
 	retries          int // -1: without end
 	placeholder      string
+	stamps           map[string]bool // fields of type INT64 that are timestamps
+	stampType        string          // the logical type that those have
 	codec            codec
 
 	ledger       bool
@@ -88,6 +90,12 @@ func readConfig(props map[string]string) (*config, []plugin.Problem) {
 		ledgerName: s.String(keyLedgerName), skipMissing: s.Lower(keyLedgerMissing) == "skip",
 		latest: props["consumer.override.auto.offset.reset"] == "latest", topics: plugin.Defs{{Name: "topics"}}.
 			Settings(props).List("topics"),
+	}
+	if class == confluentClass {
+		c.stamps, c.stampType = fieldSet(s.List(keyStampFields)), tMicroTimestamp
+		if s.Lower(keyStampUnit) == "nanoseconds" {
+			c.stampType = tNanoTimestamp
+		}
 	}
 	if n.exclude != "" {
 		c.exclude = fieldSet(s.List(n.exclude))

@@ -182,7 +182,11 @@ var typeName = regexp.MustCompile(`^[A-Za-z_"][A-Za-z0-9_. "]*(\(\d+(,\s*-?\d+)?
 
 // ddlType is the type of a column for values of a schema, "" if there is none.
 func (t *task) ddlType(ctx context.Context, s *data.Schema) (string, error) {
-	if want := s.Parameters[postgres.TypeKey]; typeName.MatchString(want) {
+	want := s.Parameters[postgres.TypeKey]
+	if s.Type == data.String && want == "bytea" { // there is no telling in which of several ways the text is bytes
+		want = ""
+	}
+	if typeName.MatchString(want) {
 		var there bool
 		err := t.conn.QueryRow(ctx, "SELECT to_regtype($1) IS NOT NULL", want).Scan(&there)
 		if err != nil {
@@ -223,19 +227,26 @@ var extensionTypes = map[string]string{
 }
 
 var namedTypes = map[string]string{
-	"io.debezium.data.Json":            "jsonb",
-	"io.debezium.data.Uuid":            "uuid",
-	"io.debezium.data.Xml":             "xml",
-	"io.debezium.data.Tsvector":        "tsvector",
-	"io.debezium.time.ZonedTimestamp":  "timestamptz",
-	"io.debezium.time.ZonedTime":       "timetz",
-	"io.debezium.time.Interval":        "interval",
-	"io.debezium.time.IsoDate":         "date",
-	"io.debezium.time.IsoTime":         "time",
-	"io.debezium.time.IsoTimestamp":    "timestamp",
-	"io.debezium.data.geometry.Point":  "point",
-	"io.debezium.data.geometry.Line":   "line",
-	"io.debezium.data.geometry.Circle": "circle",
+	"io.debezium.data.Json":           "json",
+	"io.debezium.data.Uuid":           "uuid",
+	"io.debezium.data.Xml":            "xml",
+	"io.debezium.data.Tsvector":       "tsvector",
+	"io.debezium.time.ZonedTimestamp": "timestamptz",
+	"io.debezium.time.ZonedTime":      "timetz",
+	"io.debezium.time.Interval":       "interval",
+	"io.debezium.time.IsoDate":        "date",
+	"io.debezium.time.IsoTime":        "time",
+	"io.debezium.time.IsoTimestamp":   "timestamp",
+
+	structuredPrefix + "Date":           "date",
+	structuredPrefix + "Time":           "time",
+	structuredPrefix + "ZonedTime":      "timetz",
+	structuredPrefix + "Timestamp":      "timestamp",
+	structuredPrefix + "ZonedTimestamp": "timestamptz",
+	structuredPrefix + "Duration":       "interval",
+	"io.debezium.data.geometry.Point":   "point",
+	"io.debezium.data.geometry.Line":    "line",
+	"io.debezium.data.geometry.Circle":  "circle",
 }
 
 var typeNames = map[uint32]string{

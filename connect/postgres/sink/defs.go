@@ -30,6 +30,8 @@ const (
 	keyInsertMode    = "insert.mode"
 	keyBatch         = "batch.size"
 	keyDelete        = "delete.enabled"
+	keyStampUnit     = "timestamp.precision.mode" // Confluent's only
+	keyStampFields   = "timestamp.fields.list"    // the same
 )
 
 // names are the names of settings that differ between the classes; "" where a class has no such setting.
@@ -195,9 +197,9 @@ func confluentDefs() plugin.Defs {
 			list(n.include, "Fields that become columns, beside those of the key. Empty: all."),
 			str(n.zone, "UTC", "Time zone in which points in time become timestamps without one."),
 			unused(str("date.timezone", "DB_TIMEZONE", "Time zone of dates."), "a date is the same day everywhere"),
-			unused(str("timestamp.precision.mode", "microseconds", "Unit of timestamps in timestamp.fields.list."),
-				"schemas say their unit"),
-			unused(list("timestamp.fields.list", "Fields that are timestamps."), "schemas say which are"),
+			oneOf(str(keyStampUnit, "microseconds", "Unit of the numbers in timestamp.fields.list."),
+				"microseconds", "nanoseconds"),
+			list(keyStampFields, "Fields of type INT64 without a logical type that are timestamps."),
 			flag(n.replaceNull, "true", "Nulls become their field's default."),
 			str(n.stringColumn, "record_value", "Column for values that are text and not a struct."),
 		),

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -21,7 +22,8 @@ type encoder func(dst []byte, v any) ([]byte, error)
 // columnType is a column's type below its domains.
 type columnType struct {
 	*postgres.Type
-	elem *columnType // of an array
+	typmod int32       // -1: none
+	elem   *columnType // of an array
 }
 
 // codec holds what encoders depend on beside types.
@@ -78,6 +80,9 @@ func (c *codec) typed(s *data.Schema, t *columnType) encoder {
 	if e, ok := c.special(s, t); ok {
 		return e
 	}
+	if s.Type == data.String && s.Parameters[postgres.TypeKey] != "" && t.OID != oidBytea && !timeType(t.OID) {
+		return c.text // the server's own words
+	}
 	switch t.OID {
 	case oidBool:
 		return only(s, data.Boolean, encodeBool)
@@ -94,12 +99,32 @@ func (c *codec) typed(s *data.Schema, t *columnType) encoder {
 	case oidDate, oidTime, oidTimetz, oidTimestamp, oidTimestamptz, oidInterval:
 		return c.temporal(s, t.OID)
 	case oidBit, oidVarbit:
-		return bitEncoder(s)
+		return bitEncoder(s, t)
 	}
 	if s.Type == data.String { // all else is read by the server: uuid, inet, enums, ranges, xml...
 		return c.text
 	}
+	if s.Type == data.Bytes && s.Name == "" && s.Parameters[postgres.TypeKey] != "" && !textual(t.OID) {
+		return encodeOpaque
+	}
 	return nil
+}
+
+func timeType(oid uint32) bool {
+	return oid == oidTimestamp || oid == oidTimestamptz || oid == oidDate || oid == oidTime
+}
+
+func textual(oid uint32) bool {
+	return oid == oidText || oid == oidVarchar || oid == oidBpchar || oid == oidName
+}
+
+// encodeOpaque hands bytes to the server that are the text of a type which has no form of its own in schemas.
+func encodeOpaque(dst []byte, v any) ([]byte, error) {
+	b, ok := v.([]byte)
+	if !ok || bytes.IndexByte(b, 0) >= 0 {
+		return dst, errUnfit
+	}
+	return append(dst, b...), nil
 }
 
 func only(s *data.Schema, t data.Type, e encoder) encoder {
@@ -297,6 +322,9 @@ func scaleOf(s *data.Schema) int {
 	return n
 }
 
+// jdbcScale is that of numbers whose column has none, as JDBC sources have it. The zeros are not the number's.
+const jdbcScale = 127
+
 const variableScaleDecimal = "io.debezium.data.VariableScaleDecimal"
 
 // numberEncoder is for columns that hold any number. Texts are numbers where the column is exact: that is how sources
@@ -310,7 +338,10 @@ func numberEncoder(s *data.Schema, exact bool) encoder {
 			if !ok {
 				return dst, errUnfit
 			}
-			return appendDecimal(dst, data.DecimalInt(b), scale), nil
+			if dst = appendDecimal(dst, data.DecimalInt(b), scale); scale == jdbcScale {
+				dst = bytes.TrimRight(bytes.TrimRight(dst, "0"), ".")
+			}
+			return dst, nil
 		}
 	case s.Type == data.Struct && s.Name == variableScaleDecimal:
 		return encodeVariableDecimal
@@ -397,8 +428,8 @@ func encodeNumberText(dst []byte, v any) ([]byte, error) {
 
 const bitsName = "io.debezium.data.Bits"
 
-// bitEncoder is for bit and bit varying. Bits come in bytes, the lowest first; a column of fixed length says how many.
-func bitEncoder(s *data.Schema) encoder {
+// bitEncoder is for bit and bit varying. Bits come in bytes, the lowest first, or in the bits of an INT8.
+func bitEncoder(s *data.Schema, t *columnType) encoder {
 	switch {
 	case s.Type == data.Boolean:
 		return func(dst []byte, v any) ([]byte, error) {
@@ -409,29 +440,34 @@ func bitEncoder(s *data.Schema) encoder {
 		}
 	case s.Type == data.String:
 		return encodeNumberText
-	case s.Type != data.Bytes || s.Name != bitsName:
+	case s.Type != data.Int8 && s.Type != data.Bytes || s.Name != bitsName && s.Name != "":
 		return nil
 	}
-	length, err := strconv.Atoi(s.Parameters["length"])
-	if err != nil || length == math.MaxInt32 {
-		length = -1
-	}
+	length := bitLength(s, t)
 	return func(dst []byte, v any) ([]byte, error) {
 		b, ok := v.([]byte)
+		if n, isNumber := v.(int8); isNumber {
+			b, ok = []byte{byte(n)}, true
+		}
 		if !ok {
 			return dst, errUnfit
 		}
-		n := length
-		if n < 0 {
-			n = len(b) * 8
-		}
-		for i := n - 1; i >= 0; i-- {
-			bit := byte('0')
-			if i/8 < len(b) && b[i/8]>>(i%8)&1 == 1 {
-				bit = '1'
-			}
-			dst = append(dst, bit)
-		}
-		return dst, nil
+		text, err := postgres.BitString(b, length)
+		return append(dst, text...), err
 	}
+}
+
+// bitLength is how many bits values have; -1: as many as they have bytes, which is how those of varying length come.
+func bitLength(s *data.Schema, t *columnType) int {
+	kind := s.Parameters[postgres.TypeKey]
+	if strings.HasPrefix(kind, "varbit") || strings.HasPrefix(kind, "bit varying") {
+		return -1
+	}
+	if n, err := strconv.Atoi(s.Parameters["length"]); err == nil && n > 0 && n < math.MaxInt32 {
+		return n
+	}
+	if t.OID == oidBit && t.typmod > 0 {
+		return int(t.typmod)
+	}
+	return -1
 }

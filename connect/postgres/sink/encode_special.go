@@ -303,7 +303,7 @@ func geometric(oid uint32) encoder {
 		case oidLine:
 			return appendNumbers(dst, s, "{", "}", "a", "b", "c")
 		case oidCircle:
-			return appendNumbers(dst, s, "<(", ">", "x", "y", ")", "radius")
+			return encodeCircle(dst, s)
 		}
 		b, _ := s.Get("wkb")
 		wkb, ok := b.([]byte)
@@ -313,6 +313,10 @@ func geometric(oid uint32) encoder {
 		points, closed, err := readWKB(wkb)
 		if err != nil {
 			return dst, err
+		}
+		extensions, _ := s.Get("extensions")
+		if m, _ := extensions.(map[string]any); m["closed"] == "true" {
+			return appendPoints(dst, points, "()"), nil
 		}
 		if oid == oidPolygon || oid == oidPath && closed {
 			if n := len(points); n > 1 && points[0] == points[n-1] {
@@ -330,14 +334,10 @@ func geometric(oid uint32) encoder {
 	}
 }
 
-// appendNumbers writes the named fields in brackets, with commas between them. A name that is a bracket is itself.
+// appendNumbers writes the named fields in brackets, with commas between them.
 func appendNumbers(dst []byte, s *data.StructValue, open, end string, names ...string) (out []byte, err error) {
 	dst = append(dst, open...)
 	for i, name := range names {
-		if name == ")" {
-			dst = append(dst, name...)
-			continue
-		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
@@ -347,6 +347,19 @@ func appendNumbers(dst []byte, s *data.StructValue, open, end string, names ...s
 		}
 	}
 	return append(dst, end...), nil
+}
+
+func encodeCircle(dst []byte, s *data.StructValue) ([]byte, error) {
+	center, _ := s.Get("center")
+	p, ok := center.(*data.StructValue)
+	if !ok {
+		return dst, errUnfit
+	}
+	dst, err := appendNumbers(append(dst, '<'), p, "(", ")", "x", "y")
+	if err != nil {
+		return dst, err
+	}
+	return appendNumbers(append(dst, ','), s, "", ">", "radius")
 }
 
 type point [2]float64

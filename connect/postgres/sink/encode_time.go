@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/connect/data"
+	"millrace/connect/postgres"
 )
 
 // Debezium's types of time.
@@ -23,12 +24,6 @@ const (
 	tNanoDuration   = "io.debezium.time.NanoDuration"
 )
 
-// What Debezium has for infinity, in milliseconds and microseconds alike.
-const (
-	plusInfinity  int64 = 9223372036825200000
-	minusInfinity int64 = -9223372036832400000
-)
-
 const (
 	usPerSecond = int64(1e6)
 	usPerDay    = 86400 * usPerSecond
@@ -38,6 +33,9 @@ const (
 func (c *codec) temporal(s *data.Schema, oid uint32) encoder {
 	if s.Type == data.String {
 		return c.timeText(oid)
+	}
+	if s.Type == data.Struct && strings.HasPrefix(s.Name, structuredPrefix) {
+		return structuredTime(oid)
 	}
 	if s.Type != data.Int32 && s.Type != data.Int64 {
 		return nil
@@ -189,13 +187,14 @@ func scaled(n, unit int64) int64 {
 
 func (c *codec) pointInTime(s *data.Schema, oid uint32) encoder {
 	perDay := int64(0) // how many of the unit a day has
+	high, low := postgres.InfinityMicros, postgres.NegInfinityMicros
 	switch s.Name {
 	case data.Timestamp, tTimestamp:
-		perDay = 86400 * 1000
+		perDay, high, low = 86400*1000, postgres.InfinityMillis, postgres.NegInfinityMillis
 	case tMicroTimestamp:
 		perDay = usPerDay
 	case tNanoTimestamp:
-		perDay = usPerDay * 1000
+		perDay, high, low = usPerDay*1000, postgres.InfinityNanos, postgres.NegInfinityNanos
 	default:
 		return nil
 	}
@@ -204,15 +203,14 @@ func (c *codec) pointInTime(s *data.Schema, oid uint32) encoder {
 		zone = "+00"
 	}
 	shift := s.Name == data.Timestamp && c.zone != time.UTC && oid == oidTimestamp
-	nanos := s.Name == tNanoTimestamp
 	return func(dst []byte, v any) ([]byte, error) {
 		n, ok := wholeNumber(v)
 		switch {
 		case !ok:
 			return dst, errUnfit
-		case n == plusInfinity || nanos && n == math.MaxInt64:
+		case n == postgres.InfinityMicros || n == high:
 			return append(dst, "infinity"...), nil
-		case n == minusInfinity || nanos && n == math.MinInt64:
+		case n == postgres.NegInfinityMicros || n == low:
 			return append(dst, "-infinity"...), nil
 		}
 		days := floorDiv(n, perDay)
@@ -386,4 +384,60 @@ func (s *scanner) offset() int64 {
 		seconds += s.number(2, 2) * unit
 	}
 	return seconds * sign
+}
+
+// structuredPrefix begins the names of structs that hold the parts of times.
+const structuredPrefix = "io.debezium.time.Structured"
+
+// structuredTime puts the parts of a time together.
+func structuredTime(oid uint32) encoder {
+	return func(dst []byte, v any) ([]byte, error) {
+		s, ok := v.(*data.StructValue)
+		if !ok {
+			return dst, errUnfit
+		}
+		if special, _ := s.Get("specialValue"); special != nil {
+			switch special {
+			case "POSITIVE_INFINITY":
+				return append(dst, "infinity"...), nil
+			case "NEGATIVE_INFINITY":
+				return append(dst, "-infinity"...), nil
+			}
+			return dst, errUnfit
+		}
+		part := func(name string) int64 {
+			v, _ := s.Get(name)
+			n, _ := wholeNumber(v)
+			return n
+		}
+		if oid == oidInterval {
+			for _, unit := range []string{"years", "months", "days", "hours", "minutes", "seconds"} {
+				dst = append(strconv.AppendInt(dst, part(unit), 10), ' ')
+				dst = append(append(dst, unit...), ' ')
+			}
+			return append(strconv.AppendInt(dst, part("nanos")/1000, 10), " microseconds"...), nil
+		}
+		us := ((part("hour")*60+part("minute"))*60+part("second"))*usPerSecond + part("nanos")/1000
+		zone := ""
+		if oid == oidTimetz || oid == oidTimestamptz {
+			zone = zoneText(part("offsetSeconds"))
+		}
+		if oid == oidTime || oid == oidTimetz {
+			return append(appendClock(dst, us), zone...), nil
+		}
+		days := daysOf(part("year"), part("month"), part("day"))
+		if oid == oidDate {
+			return encodeDays(dst, days)
+		}
+		return appendPoint(dst, days, us, zone), nil
+	}
+}
+
+// zoneText is an offset from UTC, in seconds, as PostgreSQL reads it.
+func zoneText(seconds int64) string {
+	sign := '+'
+	if seconds < 0 {
+		sign, seconds = '-', -seconds
+	}
+	return fmt.Sprintf("%c%02d:%02d:%02d", sign, seconds/3600, seconds/60%60, seconds%60)
 }

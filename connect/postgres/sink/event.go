@@ -271,7 +271,13 @@ func (c *config) rowFields(ev *event) (out []field) {
 	case *data.StructValue:
 		for i := range row.Schema.Fields {
 			f := &row.Schema.Fields[i]
-			out = append(out, field{name: f.Name, column: c.column(f.Name), schema: f.Schema, from: fromValue, index: i})
+			s := f.Schema
+			if c.stamps[f.Name] && s.Type == data.Int64 && s.Name == "" {
+				stamp := *s
+				stamp.Name = c.stampType
+				s = &stamp
+			}
+			out = append(out, field{name: f.Name, column: c.column(f.Name), schema: s, from: fromValue, index: i})
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(row)) {

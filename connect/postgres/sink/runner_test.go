@@ -2,7 +2,6 @@ package sink_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -72,14 +71,15 @@ func (ts *topics) read(at client.TopicPartition, from int64, most int) []*plugin
 
 // runner plays the runner of one task.
 type runner struct {
-	t        testing.TB
-	ts       *topics
-	task     plugin.SinkTask
-	props    map[string]string
-	group    string
-	at       map[client.TopicPartition]int64 // where reading has come to
-	most     int                             // records of a partition in a batch
-	noReport bool
+	t         testing.TB
+	ts        *topics
+	task      plugin.SinkTask
+	props     map[string]string
+	group     string
+	at        map[client.TopicPartition]int64 // where reading has come to
+	most      int                             // records of a partition in a batch
+	noReport  bool
+	reporting func() // called for each report
 
 	mu       sync.Mutex
 	reported []*plugin.SinkRecord
@@ -113,6 +113,9 @@ func (r *runner) start(ctx context.Context, partitions ...client.TopicPartition)
 			defer r.mu.Unlock()
 			r.reported = append(r.reported, rec)
 			r.reasons = append(r.reasons, why)
+			if r.reporting != nil {
+				r.reporting()
+			}
 			return nil
 		},
 	}
@@ -298,5 +301,3 @@ func tombstone(id int64) data.Record {
 func tp(topic string, partition int32) client.TopicPartition {
 	return client.TopicPartition{Topic: topic, Partition: partition}
 }
-
-var _ = fmt.Sprint

@@ -120,7 +120,7 @@ func (s *session) copyTo(ctx context.Context, sql string, a *arena, rows []*row,
 
 // temporary is the temporary table for rows of a set, nil if there can be none now.
 func (s *session) temporary(ctx context.Context, set *columnSet) (*temporary, error) {
-	if !s.temps {
+	if !s.temps || s.pooler || s.numbered >= maxStatements {
 		return nil, nil
 	}
 	columns := make([]string, len(set.columns))
@@ -132,11 +132,8 @@ func (s *session) temporary(ctx context.Context, set *columnSet) (*temporary, er
 	if t == nil {
 		name := "millrace_" + strconv.Itoa(s.numbered)
 		s.numbered++
-		end := ") ON COMMIT DELETE ROWS"
-		if s.pooler {
-			end = ") ON COMMIT DROP"
-		}
-		if err := s.simple(ctx, "CREATE TEMPORARY TABLE "+name+" ("+def+end); err != nil {
+		sql := "CREATE TEMPORARY TABLE " + name + " (" + def + ") ON COMMIT DELETE ROWS"
+		if err := s.simple(ctx, sql); err != nil {
 			return nil, err
 		}
 		t = &temporary{name: "pg_temp." + name}
@@ -153,7 +150,7 @@ func (s *session) temporary(ctx context.Context, set *columnSet) (*temporary, er
 
 // ended notes the end of a transaction, which takes back what was made in it if it did not commit.
 func (s *session) ended(committed bool) {
-	if !committed || s.pooler {
+	if !committed {
 		for _, def := range s.made {
 			delete(s.copies, def)
 		}

@@ -56,11 +56,11 @@ func loadTable(ctx context.Context, conn *pgx.Conn, schema, name string) (*table
 
 // typeBelow is a type below its domains, with that of its elements.
 func typeBelow(types *postgres.Types, oid uint32, typmod int32) *columnType {
-	base, _ := types.Resolve(oid, typmod)
+	base, typmod := types.Resolve(oid, typmod)
 	if base == nil {
 		base = &postgres.Type{OID: oid, Schema: "pg_catalog", Name: "text", Kind: postgres.Base}
 	}
-	t := &columnType{Type: base}
+	t := &columnType{Type: base, typmod: typmod}
 	if base.Kind == postgres.Array {
 		t.elem = typeBelow(types, base.Elem, -1)
 	}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -218,7 +219,7 @@ func (t *task) put(ctx context.Context, b *plugin.SinkBatch) error {
 		case t.conn.IsClosed():
 			return err
 		case errors.Is(err, errBehind):
-			return errors.Join(t.ledger.look(ctx, t.conn, t.parts), err)
+			return cmp.Or(t.ledger.look(ctx, t.conn, t.parts), err)
 		case perRecord(err) && w.care < immediate:
 			if w.care++; w.atCommit {
 				w.care = immediate

@@ -366,9 +366,6 @@ func (w *write) byCopy(ctx context.Context, set *columnSet, rows []*row) (bool, 
 	} else {
 		sql = set.upsert(from, true)
 	}
-	if w.conn.pooler {
-		return true, w.conn.simple(ctx, sql)
-	}
 	_, err = w.conn.run(ctx, sql, nil, false)
 	return true, err
 }
