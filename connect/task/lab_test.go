@@ -45,6 +45,7 @@ type lab struct {
 	registry *prometheus.Registry
 	logs     *bytes.Buffer
 	scratch  string
+	level    slog.Level
 }
 
 // brokerSettings make small clusters quick.
@@ -93,7 +94,7 @@ func labOn(t testing.TB, r kmsg.Requestor) *lab {
 }
 
 func (l *lab) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	return slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: l.level}))
 }
 
 // runner makes a runner of its own, as another worker has one.
@@ -255,6 +256,11 @@ func (l *lab) read(topic string) (out []record.Record) {
 
 func (l *lab) readParts(topic string) [][]record.Record {
 	l.t.Helper()
+	until(l.t, "what was decided is done", func() bool {
+		txn, err := l.client.DescribeTxn(l.t.Context(), "workers-c-0")
+		return errors.Is(err, kerr.TransactionalIDNotFound) ||
+			err == nil && txn.State != client.TxnPrepareCommit && txn.State != client.TxnPrepareAbort
+	})
 	t, err := l.client.Topic(l.t.Context(), topic, client.Refuse)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil

@@ -34,9 +34,11 @@ type part struct {
 
 // builder builds the parts of a transaction. It is not safe for concurrent use.
 type builder struct {
-	part *part
-	free []*slot // memory of parts that are sent
-	kept int     // bytes in free
+	codec  record.Codec
+	codecs *record.Codecs // nil: there is nothing to compress
+	part   *part
+	free   []*slot // memory of parts that are sent
+	kept   int     // bytes in free
 }
 
 // fits says whether a record of a size can go into the part under way.
@@ -75,10 +77,13 @@ func (b *builder) slot() *slot {
 		s := b.free[n-1]
 		b.free = b.free[:n-1]
 		b.kept -= s.size
+		s.builder.SetCodec(b.codec)
 		return s
 	}
 	s := &slot{}
+	s.builder.Codecs = b.codecs
 	s.builder.Reset([]byte{})
+	s.builder.SetCodec(b.codec)
 	return s
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"millrace/client"
 	"millrace/connect/plugin"
+	"millrace/record"
 )
 
 // Bounds and defaults of what the settings of a task say.
@@ -44,6 +45,7 @@ type settings struct {
 	maxRecords  int
 
 	// Of sources.
+	codec      record.Codec
 	creation   []topicGroup // the first that matches counts, the last matches all; none: no rules
 	txnTimeout time.Duration
 }
@@ -223,6 +225,10 @@ func (s *settings) readSink(r *reader, connector string) {
 func (s *settings) readSource(r *reader) {
 	s.txnTimeout = r.millis("producer.override.transaction.timeout.ms", defaultTxnTimeout, 1000)
 	s.creation = readCreation(r)
+	codecs := map[string]record.Codec{
+		"none": record.None, "gzip": record.Gzip, "snappy": record.Snappy, "lz4": record.LZ4, "zstd": record.Zstd,
+	}
+	s.codec = codecs[r.oneOf("producer.override.compression.type", "none", "none", "gzip", "snappy", "lz4", "zstd")]
 }
 
 // topicGroup says how topics are made whose names it includes.

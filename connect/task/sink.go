@@ -45,7 +45,8 @@ type sink struct {
 
 	tries   backoff // of the batch in hand
 	retryAt time.Time
-	opens   backoff // of partitions that could not be opened
+	opens   backoff // of partitions that the sink could not open
+	asks    backoff // of partitions of which it could not be found out how they stand
 	openAt  time.Time
 	fetches backoff
 	fetchAt time.Time
@@ -77,6 +78,7 @@ func (t *run) runSink(ctx context.Context) (err error) {
 		seeks: make(map[client.TopicPartition]int64),
 		tries: backoff{first: putPause, longest: longestPut}, opens: backoff{first: putPause, longest: longestPut},
 		fetches: backoff{first: firstPause, longest: longestPause},
+		asks:    backoff{first: firstPause, longest: longestPause},
 		putAt:   time.Now(), commitAt: time.Now().Add(t.opts.FlushInterval),
 		fetch: &fetcher{requests: t.opts.Requests, uncommitted: t.set.uncommitted, done: make(chan answer, 1)},
 	}

@@ -40,19 +40,27 @@ func (s *sink) rebalance(ctx context.Context, seen view) error {
 	if len(come) == 0 || time.Now().Before(s.openAt) || !s.member.hold(come, seen) {
 		return nil
 	}
-	switch err := s.open(ctx, come); {
-	case err == nil:
-		s.opens.reset()
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case plugin.IsRetriable(err), transient(err):
-		wait := retryAfter(err, s.opens.delay())
-		s.openAt = time.Now().Add(wait)
-		s.member.release(slices.Collect(maps.Keys(come)))
-		s.log.Warn("partitions could not be opened; it is tried again", "err", err, "pause", wait)
-	default:
+	var wait time.Duration
+	list, err := s.facts(ctx, come)
+	if err == nil {
+		err = s.open(ctx, list)
+		wait = retryAfter(err, s.opens.delay())
+	} else if wait = s.asks.delay(); !transient(err) && ctx.Err() == nil {
 		return err
 	}
+	switch {
+	case err == nil:
+		s.opens.reset()
+		s.asks.reset()
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !transient(err) && !plugin.IsRetriable(err):
+		return err
+	}
+	s.openAt = time.Now().Add(wait)
+	s.member.release(slices.Collect(maps.Keys(come)))
+	s.log.Info("partitions could not be opened; it is tried again", "err", err, "pause", wait)
 	return nil
 }
 
@@ -109,11 +117,7 @@ func (s *sink) drop() {
 }
 
 // open opens partitions that the group has given.
-func (s *sink) open(ctx context.Context, come map[client.TopicPartition][16]byte) error {
-	list, err := s.facts(ctx, come)
-	if err != nil {
-		return err
-	}
+func (s *sink) open(ctx context.Context, list []plugin.OpenPartition) error {
 	for i := range list {
 		o := &list[i]
 		p := &sinkPart{TopicPartition: o.TopicPartition, topicID: o.TopicID, committed: o.Committed, end: o.End}
@@ -128,7 +132,8 @@ func (s *sink) open(ctx context.Context, come map[client.TopicPartition][16]byte
 		p.fetchAt, p.position, p.taken = p.begun, p.begun, p.begun
 		s.parts[o.TopicPartition] = p
 	}
-	if err = s.task.Open(ctx, list); err == nil {
+	err := s.task.Open(ctx, list)
+	if err == nil {
 		s.seek()
 	}
 	for i := range list {

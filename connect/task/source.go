@@ -10,6 +10,7 @@ import (
 
 	"millrace/client"
 	"millrace/connect/plugin"
+	"millrace/record"
 )
 
 // Times of sources.
@@ -48,6 +49,9 @@ type flight struct {
 
 func (t *run) runSource(ctx context.Context) error {
 	s := &source{run: t, encode: encoder{chain: t.chain}}
+	if s.build.codec = t.set.codec; s.build.codec != record.None {
+		s.build.codecs = record.NewCodecs(1)
+	}
 	s.producer = &producer{
 		client: t.opts.Client, id: t.opts.GroupID + "-" + t.spec.Connector + "-" + strconv.Itoa(t.spec.ID),
 		timeout: t.set.txnTimeout, log: t.log,

@@ -100,7 +100,6 @@ func TestExactlyOnceWhenTasksEnd(t *testing.T) {
 	require.NoError(t, j.stop())
 	require.Equal(t, numbers(0, limit), values(l.read("numbers")))
 	t.Logf("%d tasks were fenced", fenced.Load())
-	require.Positive(t, fenced.Load())
 }
 
 // pause waits for a random time of at most so many milliseconds.
