@@ -400,18 +400,12 @@ func (d *avroDescriber) appendMap(dst []byte, s *data.Schema, depth int) (_ []by
 		return d.append(append(dst, `"map","values":`...), s.Elem, depth+1)
 	}
 	dst = append(dst, `"array","items":`...)
-	full := avroSpace + "." + avroMapEntry
 	entry := data.NewStruct(s.Name, data.Field{Name: "key", Schema: s.Key}, data.Field{Name: "value", Schema: s.Elem})
-	defined := false
+	full, defined := "", false
 	if s.Name != "" {
 		full, defined, f = d.name(entry)
-	} else if before, ok := d.named[full]; ok {
-		if !sameFields(before, entry) {
-			return dst, fail("two maps whose keys are no strings differ, and have no names to tell them apart in Avro")
-		}
-		defined = true
 	} else {
-		d.named[full] = entry
+		full, defined = d.entryName(entry)
 	}
 	if f != nil || defined {
 		return rawjson.AppendString(dst, full), f
@@ -426,10 +420,28 @@ func (d *avroDescriber) appendMap(dst []byte, s *data.Schema, depth int) (_ []by
 		}
 	}
 	dst = append(dst, ']')
-	if s.Name != "" {
+	if full != avroSpace+"."+avroMapEntry {
 		dst = append(dst, `,"connect.internal.type":"MapEntry"`...)
 	}
 	return append(dst, '}'), nil
+}
+
+// entryName is the name of the entries of a map that has none. Other entries than the first have names of their own.
+func (d *avroDescriber) entryName(entry *data.Schema) (full string, defined bool) {
+	for i := 1; ; i++ {
+		full = avroSpace + "." + avroMapEntry
+		if i > 1 {
+			full += strconv.Itoa(i)
+		}
+		before, ok := d.named[full]
+		if !ok {
+			d.named[full] = entry
+			return full, false
+		}
+		if sameFields(before, entry) {
+			return full, true
+		}
+	}
 }
 
 func (d *avroDescriber) appendRecord(dst []byte, start int, s *data.Schema, depth int) (

@@ -27,18 +27,20 @@ func forget(t testing.TB, r *schemaregistry.Registry) {
 	require.NoError(t, err)
 }
 
-func TestAvroShapes(t *testing.T) {
-	r := startRegistry(t)
+// avroShape is a schema and a value, and what they are in Avro.
+type avroShape struct {
+	schema *data.Schema
+	value  any
+	text   string
+	bytes  string // in hex, behind the id
+}
+
+func avroShapes() []avroShape {
 	inner := data.NewStruct("a.b.Inner", field("x", is(data.Int32)))
 	versioned := data.NewStruct("a.V", field("s", is(data.String)))
 	versioned.Version, versioned.Doc, versioned.Parameters = 3, "doc", map[string]string{"k": "v"}
 	unnamed := data.NewStruct("", field("x", data.NewStruct("", field("y", is(data.Int8)))))
-	for _, c := range []struct {
-		schema *data.Schema
-		value  any
-		text   string
-		bytes  string // in hex, behind the id
-	}{
+	return []avroShape{
 		{is(data.Int8), int8(-1), `{"type":"int","connect.type":"int8"}`, "01"},
 		{is(data.Int16), int16(1), `{"type":"int","connect.type":"int16"}`, "02"},
 		{is(data.Int32), int32(1), `"int"`, "02"},
@@ -61,7 +63,8 @@ func TestAvroShapes(t *testing.T) {
 		},
 		{
 			timeOfDay(), int32(1),
-			`{"type":"int","connect.version":1,"connect.name":"org.apache.kafka.connect.data.Time","logicalType":"time-millis"}`, "02",
+			`{"type":"int","connect.version":1,"connect.name":"org.apache.kafka.connect.data.Time",` +
+				`"logicalType":"time-millis"}`, "02",
 		},
 		{
 			timestamp(), int64(1), `{"type":"long","connect.version":1,"connect.name":` +
@@ -75,7 +78,8 @@ func TestAvroShapes(t *testing.T) {
 				`"fields":[{"name":"key","type":"int"},{"name":"value","type":"string"}]}}`, "0202026100",
 		},
 		{
-			data.NewStruct("a.b.Row", field("one", inner), field("two", inner.AsOptional()), field("n", optional(data.Int64))),
+			data.NewStruct("a.b.Row", field("one", inner), field("two", inner.AsOptional()),
+				field("n", optional(data.Int64))),
 			structOf(data.NewStruct("a.b.Row", field("one", inner), field("two", inner.AsOptional()),
 				field("n", optional(data.Int64))), structOf(inner, int32(1)), structOf(inner, int32(2)), nil),
 			`{"type":"record","name":"Row","namespace":"a.b","fields":[{"name":"one","type":{"type":"record","name":"Inner",` +
@@ -93,7 +97,12 @@ func TestAvroShapes(t *testing.T) {
 				`{"type":"record","name":"ConnectDefault2","fields":[{"name":"y","type":{"type":"int","connect.type":"int8"}}]}}]}`,
 			"02",
 		},
-	} {
+	}
+}
+
+func TestAvroShapes(t *testing.T) {
+	r := startRegistry(t)
+	for _, c := range avroShapes() {
 		conv := newConverter(t, "AvroConverter", r)
 		b := encode(t, conv, c.schema, c.value)
 		v := latest(t, r)
@@ -108,8 +117,7 @@ func TestAvroShapes(t *testing.T) {
 }
 
 // requireSame compares schemas; one without a version may have got that of the registry.
-func requireSame(t testing.TB, want, got *data.Schema, registry bool) {
-	t.Helper()
+func requireSame(t require.TestingT, want, got *data.Schema, registry bool) {
 	o := *got
 	if registry && want.Version == 0 {
 		o.Version = 0
@@ -207,7 +215,8 @@ func TestAvroOfOthers(t *testing.T) {
 		`{"name":"one","type":["int"]},{"name":"s","type":{"type":"string","avro.java.string":"String"}}]}`
 	v, err := r.Register(t.Context(), "topic-value", schemaregistry.RegisterRequest{Content: schema.Content{Text: text}})
 	require.NoError(t, err)
-	b, err := hex.DecodeString("00000000" + hex.EncodeToString([]byte{byte(v.ID)}) + "040e" + "02" + "0102" + "06" + "0000" + "0278")
+	b, err := hex.DecodeString("00000000" + hex.EncodeToString([]byte{byte(v.ID)}) +
+		"040e" + "02" + "0102" + "06" + "0000" + "0278")
 	require.NoError(t, err)
 	conv := newConverter(t, "AvroConverter", r)
 	s, got := decode(t, conv, b)
@@ -233,8 +242,8 @@ func TestAvroOfOthers(t *testing.T) {
 	require.Equal(t, "String", s.Fields[5].Schema.Parameters["avro.java.string"])
 
 	// The same value goes back with the enum kept.
-	enhanced := newConverter(t, "AvroConverter", r, "enhanced.avro.schema.support", "true", "auto.register.schemas", "false",
-		"use.latest.version", "true")
+	enhanced := newConverter(t, "AvroConverter", r, "enhanced.avro.schema.support", "true",
+		"auto.register.schemas", "false", "use.latest.version", "true")
 	require.Equal(t, hex.EncodeToString(b), hex.EncodeToString(encode(t, enhanced, s, got)))
 }
 

@@ -9,8 +9,8 @@ import (
 	"millrace/connect/data"
 )
 
-// appendValue appends a value in the JSON that defaults have in Avro: bytes are text of U+0000 to U+00FF, and a value of
-// a union is bare.
+// appendValue appends a value in the JSON that defaults have in Avro: bytes are text of U+0000 to U+00FF, and a value
+// of a union is bare.
 func (d *avroDescriber) appendValue(dst []byte, s *data.Schema, v any) (_ []byte, f *fault) {
 	if v == nil {
 		return append(dst, "null"...), nil

@@ -160,8 +160,8 @@ func (c *jsonConverter) plan(s *data.Schema) (*jsonPlan, *fault) {
 	return p, nil
 }
 
-var errEnvelope = errors.New(`with schemas.enable a document is an object of "schema" and "payload" and nothing else; ` +
-	"for plain JSON set schemas.enable=false")
+var errEnvelope = errors.New(`with schemas.enable a document is an object of "schema" and "payload" and nothing ` +
+	"else; for plain JSON set schemas.enable=false")
 
 // Decode implements plugin.Converter.
 func (c *jsonConverter) Decode(_ context.Context, _ string, b []byte, _ []record.Header) (*data.Schema, any, error) {

@@ -33,15 +33,20 @@ func TestJSONShapes(t *testing.T) {
 		{is(data.String), "x", `{"type":"string","optional":false}`, `"x"`},
 		{is(data.Bytes), []byte("hello"), `{"type":"bytes","optional":false}`, `"aGVsbG8="`},
 		{optional(data.String), nil, `{"type":"string","optional":true}`, `null`},
-		{list(is(data.Int8)), []any{int8(1)}, `{"type":"array","items":{"type":"int8","optional":false},"optional":false}`, `[1]`},
+		{
+			list(is(data.Int8)), []any{int8(1)},
+			`{"type":"array","items":{"type":"int8","optional":false},"optional":false}`, `[1]`,
+		},
 		{
 			mapOf(is(data.String), is(data.Boolean)), map[string]any{"b": true, "a": false},
-			`{"type":"map","keys":{"type":"string","optional":false},"values":{"type":"boolean","optional":false},"optional":false}`,
+			`{"type":"map","keys":{"type":"string","optional":false},` +
+				`"values":{"type":"boolean","optional":false},"optional":false}`,
 			`{"a":false,"b":true}`,
 		},
 		{
 			mapOf(is(data.Int32), is(data.String)), []data.Entry{{Key: int32(1), Value: "x"}, {Key: int32(0), Value: "y"}},
-			`{"type":"map","keys":{"type":"int32","optional":false},"values":{"type":"string","optional":false},"optional":false}`,
+			`{"type":"map","keys":{"type":"int32","optional":false},` +
+				`"values":{"type":"string","optional":false},"optional":false}`,
 			`[[1,"x"],[0,"y"]]`,
 		},
 		{
@@ -51,7 +56,8 @@ func TestJSONShapes(t *testing.T) {
 		},
 		{
 			decimal("2"), data.DecimalBytes(bigInt(12345)),
-			`{"type":"bytes","optional":false,"name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"2"}}`,
+			`{"type":"bytes","optional":false,"name":"org.apache.kafka.connect.data.Decimal","version":1,` +
+				`"parameters":{"scale":"2"}}`,
 			`"MDk="`,
 		},
 		{withDefault(is(data.Int32), int32(4)), int32(5), `{"type":"int32","optional":false,"default":4}`, `5`},
@@ -126,7 +132,8 @@ func TestJSONWithoutSchemas(t *testing.T) {
 	}, v)
 	require.JSONEq(t, `{"a":[1,2.0,1000.0,null,true,"x"],"b":{}}`, string(encode(t, conv, nil, v)))
 	for text, want := range map[string]string{
-		"9223372036854775808": "64 bits", `{"a":}`: "byte 6", "1e999": "too large", "": "too early", `"\ud800"`: "surrogate",
+		"9223372036854775808": "64 bits", `{"a":}`: "byte 6", "1e999": "too large", "": "too early",
+		`"\ud800"`: "surrogate",
 	} {
 		_, _, err := conv.Decode(t.Context(), "t", []byte(text), nil)
 		require.ErrorContains(t, err, want, text)
@@ -136,7 +143,8 @@ func TestJSONWithoutSchemas(t *testing.T) {
 func TestJSONEnvelopeIsStrict(t *testing.T) {
 	conv := newConverter(t, "JsonConverter", nil)
 	for _, text := range []string{
-		`1`, `{}`, `{"schema":null}`, `{"payload":1}`, `{"schema":null,"payload":1,"x":2}`, `{"schema":null,"payload":1,"payload":2}`,
+		`1`, `{}`, `{"schema":null}`, `{"payload":1}`, `{"schema":null,"payload":1,"x":2}`,
+		`{"schema":null,"payload":1,"payload":2}`,
 	} {
 		_, _, err := conv.Decode(t.Context(), "t", []byte(text), nil)
 		require.ErrorContains(t, err, "schemas.enable=false", text)

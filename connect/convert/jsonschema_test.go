@@ -89,11 +89,13 @@ func TestJSONSchemaOfOthers(t *testing.T) {
 	register("topic-value", `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","title":"Person",`+
 		`"definitions":{"name":{"type":"string","description":"a name"}},`+
 		`"properties":{"first":{"$ref":"#/definitions/name"},"age":{"type":["integer","null"]},`+
-		`"home":{"$ref":"address.json"},"any":{},"kind":{"enum":["b","a"]},"u":{"oneOf":[{"type":"string"},{"type":"integer"}]},`+
+		`"home":{"$ref":"address.json"},"any":{},"kind":{"enum":["b","a"]},`+
+		`"u":{"oneOf":[{"type":"string"},{"type":"integer"}]},`+
 		`"both":{"allOf":[{"properties":{"p":{"type":"number"}}},{"properties":{"q":{"type":"boolean"}}}]}}}`,
 		schema.Reference{Name: "address.json", Subject: "address", Version: 1})
 	conv := newConverter(t, "JsonSchemaConverter", r, "use.optional.for.nonrequired", "true")
-	text := `{"first":"A","age":null,"home":{"city":"B","zip":1},"any":{"x": [1]},"kind":"a","u":7,"both":{"p":1,"q":true}}`
+	text := `{"first":"A","age":null,"home":{"city":"B","zip":1},"any":{"x": [1]},"kind":"a","u":7,` +
+		`"both":{"p":1,"q":true}}`
 	s, v := decode(t, conv, append([]byte{0, 0, 0, 0, byte(latest(t, r).ID)}, text...))
 	require.Equal(t, "Person", s.Name)
 	row := v.(*data.StructValue)
@@ -108,14 +110,15 @@ func TestJSONSchemaOfOthers(t *testing.T) {
 	require.Equal(t, []any{nil, int64(7)}, row.Values[5].(*data.StructValue).Values)
 	require.Equal(t, []any{1.0, true}, row.Values[6].(*data.StructValue).Values)
 
-	_, _, err := conv.Decode(t.Context(), "topic", append([]byte{0, 0, 0, 0, byte(latest(t, r).ID)}, `{"first":1}`...), nil)
+	b := append([]byte{0, 0, 0, 0, byte(latest(t, r).ID)}, `{"first":1}`...)
+	_, _, err := conv.Decode(t.Context(), "topic", b, nil)
 	require.ErrorContains(t, err, "field first: ")
 }
 
 func TestJSONSchemaThatHoldsItself(t *testing.T) {
 	r := startRegistry(t)
-	_, err := r.Register(t.Context(), "topic-value", schemaregistry.RegisterRequest{Content: schema.Content{Type: schema.JSON,
-		Text: `{"type":"object","properties":{"next":{"$ref":"#"}}}`}})
+	_, err := r.Register(t.Context(), "topic-value", schemaregistry.RegisterRequest{Content: schema.Content{
+		Type: schema.JSON, Text: `{"type":"object","properties":{"next":{"$ref":"#"}}}`}})
 	require.NoError(t, err)
 	_, _, err = newConverter(t, "JsonSchemaConverter", r).Decode(t.Context(), "topic",
 		append([]byte{0, 0, 0, 0, byte(latest(t, r).ID)}, `{}`...), nil)

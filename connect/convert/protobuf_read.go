@@ -242,15 +242,9 @@ func (c *protoCompiler) typeOf(slot *protoSlot, fd protoreflect.FieldDescriptor)
 	s := &data.Schema{}
 	switch fd.Kind() {
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		switch s.Type = data.Int32; metaOf(fd)[connectType] {
-		case "int8":
-			s.Type = data.Int8
-		case "int16":
-			s.Type = data.Int16
-		default:
-			if fd.Kind() != protoreflect.Int32Kind {
-				param(s, protoType, fd.Kind().String())
-			}
+		s.Type = smallType(metaOf(fd))
+		if s.Type == data.Int32 && fd.Kind() != protoreflect.Int32Kind {
+			param(s, protoType, fd.Kind().String())
 		}
 	case protoreflect.Int64Kind:
 		s.Type = data.Int64
@@ -274,6 +268,17 @@ func (c *protoCompiler) typeOf(slot *protoSlot, fd protoreflect.FieldDescriptor)
 		return c.messageType(slot, fd)
 	}
 	return s, nil
+}
+
+// smallType is the type of a number of 32 bits, which may stand for a smaller one.
+func smallType(meta map[string]string) data.Type {
+	switch meta[connectType] {
+	case "int8":
+		return data.Int8
+	case "int16":
+		return data.Int16
+	}
+	return data.Int32
 }
 
 func (c *protoCompiler) enum(s *data.Schema, slot *protoSlot, e protoreflect.EnumDescriptor) {
@@ -314,7 +319,9 @@ func (c *protoCompiler) messageType(slot *protoSlot, fd protoreflect.FieldDescri
 			slot.message.scale, f = decimalSchema(s, metaOf(fd))
 		}
 	case c.wrapper && isWrapper(d):
-		slot.message, f = c.single(d)
+		if slot.message, f = c.single(d); f == nil && slot.message.schema.Type == data.Int32 {
+			slot.message.schema.Type = smallType(metaOf(fd))
+		}
 	default:
 		slot.message, f = c.message(d)
 	}
@@ -733,8 +740,9 @@ func (r *protoReader) readLogical(b []byte) (any, *fault) {
 		}
 		return data.DecimalBytes(n), nil
 	case data.Date:
-		t := time.Date(int(int32(numbers[1])), time.Month(int32(numbers[2])), int(int32(numbers[3])), 0, 0, 0, 0, time.UTC)
-		if t.Month() != time.Month(int32(numbers[2])) || t.Year() != int(int32(numbers[1])) || t.Year() < 1 || t.Year() > 9999 {
+		year, month, day := int(int32(numbers[1])), time.Month(int32(numbers[2])), int(int32(numbers[3]))
+		t := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+		if t.Month() != month || t.Year() != year || year < 1 || year > 9999 {
 			return nil, fail("the date is none of the calendar")
 		}
 		return int32(t.Unix() / (dayMillis / 1000)), nil

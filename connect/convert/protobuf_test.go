@@ -120,8 +120,8 @@ func TestProtobufOfOthers(t *testing.T) {
 	require.NoError(t, err)
 	codec, err := parsed.(schema.Messages).Message([]int{1})
 	require.NoError(t, err)
-	body, err := codec.Encode(nil, []byte(`{"in":{"z":"-3","u":4000000000,"f":"9"},"nums":[1,-2],"e":"ONE","m":{"5":"five"},`+
-		`"at":"1969-12-31T23:59:59.999Z"}`))
+	body, err := codec.Encode(nil, []byte(`{"in":{"z":"-3","u":4000000000,"f":"9"},"nums":[1,-2],"e":"ONE",`+
+		`"m":{"5":"five"},"at":"1969-12-31T23:59:59.999Z"}`))
 	require.NoError(t, err)
 	conv := newConverter(t, "ProtobufConverter", r)
 	b := append([]byte{0, 0, 0, 0, byte(latest(t, r).ID), 2, 2}, body...)

@@ -10,7 +10,8 @@ import (
 	"millrace/connect/data"
 )
 
-// textForm writes values as text for people: as SimpleHeaderConverter does, which is nearly JSON, or as Java's toString.
+// textForm writes values as text for people: as SimpleHeaderConverter does, which is nearly JSON, or as Java's
+// toString.
 type textForm struct{ java bool }
 
 const dayMillis = 24 * 60 * 60 * 1000

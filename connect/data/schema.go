@@ -119,7 +119,7 @@ func (s *Schema) Equal(o *Schema) bool {
 		return true
 	}
 	if s == nil || o == nil || s.Type != o.Type || s.Optional != o.Optional || s.Name != o.Name ||
-		s.Version != o.Version || s.Doc != o.Doc || !EqualValues(s.Default, o.Default) ||
+		s.Version != o.Version || s.Doc != o.Doc || !equalDefaults(s.Default, o.Default) ||
 		!maps.Equal(s.Parameters, o.Parameters) || !s.Key.Equal(o.Key) || !s.Elem.Equal(o.Elem) {
 		return false
 	}

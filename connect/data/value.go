@@ -40,7 +40,14 @@ func (v *StructValue) Set(name string, value any) *StructValue {
 type Entry struct{ Key, Value any }
 
 // EqualValues says whether two values are the same. Numbers of different types differ.
-func EqualValues(a, b any) bool {
+func EqualValues(a, b any) bool { return equal(a, b, (*Schema).Equal) }
+
+// equalDefaults is EqualValues of the defaults of schemas that are being compared: the schemas of structs in them are
+// parts of those, or they themselves.
+func equalDefaults(a, b any) bool { return equal(a, b, func(*Schema, *Schema) bool { return true }) }
+
+func equal(a, b any, schemas func(a, b *Schema) bool) bool {
+	values := func(a, b any) bool { return equal(a, b, schemas) }
 	switch x := a.(type) {
 	case nil:
 		return b == nil
@@ -49,18 +56,18 @@ func EqualValues(a, b any) bool {
 		return ok && bytes.Equal(x, y)
 	case []any:
 		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, EqualValues)
+		return ok && slices.EqualFunc(x, y, values)
 	case map[string]any:
 		y, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(x, y, EqualValues)
+		return ok && maps.EqualFunc(x, y, values)
 	case []Entry:
 		y, ok := b.([]Entry)
 		return ok && slices.EqualFunc(x, y, func(p, q Entry) bool {
-			return EqualValues(p.Key, q.Key) && EqualValues(p.Value, q.Value)
+			return values(p.Key, q.Key) && values(p.Value, q.Value)
 		})
 	case *StructValue:
 		y, ok := b.(*StructValue)
-		return ok && x.Schema.Equal(y.Schema) && slices.EqualFunc(x.Values, y.Values, EqualValues)
+		return ok && schemas(x.Schema, y.Schema) && slices.EqualFunc(x.Values, y.Values, values)
 	default:
 		return comparable(b) && a == b
 	}
