@@ -1,0 +1,449 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/client"
+	"millrace/connect/data"
+	"millrace/connect/plugin"
+)
+
+// proxy stands before the server and cuts connections.
+type proxy struct {
+	l      net.Listener
+	server string
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool
+	left   [2]int // bytes until the cut: of the client's, of the server's; -1: none
+	paused chan struct{}
+}
+
+func newProxy(t *testing.T, d *db) (*proxy, string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{l: l, server: net.JoinHostPort(d.srv.Host(), d.srv.Port()), conns: map[net.Conn]bool{}, left: [2]int{-1, -1}}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		l.Close()
+		p.cut()
+		p.wg.Wait()
+	})
+	u, err := url.Parse(d.url)
+	require.NoError(t, err)
+	u.Host = l.Addr().String()
+	return p, u.String()
+}
+
+func (p *proxy) accept() {
+	for {
+		c, err := p.l.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", p.server)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns[c], p.conns[s] = true, true
+		p.mu.Unlock()
+		p.wg.Go(func() { p.pipe(c, s, 0) })
+		p.wg.Go(func() { p.pipe(s, c, 1) })
+	}
+}
+
+// pipe carries bytes one way until one end goes, or the bytes until the cut are through.
+func (p *proxy) pipe(from, to net.Conn, way int) {
+	defer from.Close()
+	defer to.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		p.mu.Lock()
+		paused, cut := p.paused, false
+		if p.left[way] >= 0 && n > 0 {
+			if n >= p.left[way] {
+				n, cut = p.left[way], true
+				p.left[way] = -1
+			} else {
+				p.left[way] -= n
+			}
+		}
+		p.mu.Unlock()
+		if paused != nil {
+			<-paused
+		}
+		if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+			return
+		}
+		if cut {
+			p.cut()
+			return
+		}
+	}
+}
+
+// cut ends all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+// cutAfter cuts all connections when so many more bytes went one way.
+func (p *proxy) cutAfter(way, bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[way] = bytes
+}
+
+// count gives how many bytes went one way while f ran.
+func (p *proxy) count(way int, f func()) int {
+	const much = 1 << 30
+	p.cutAfter(way, much)
+	f()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := much - p.left[way]
+	p.left[way] = -1
+	return n
+}
+
+// pause holds all bytes until the function that it gives is called.
+func (p *proxy) pause() (resume func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := make(chan struct{})
+	p.paused = c
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.paused = nil
+		close(c)
+	}
+}
+
+const plainTable = "CREATE TABLE t (id bigint, name text, n int)" // without a key: what is written twice is there twice
+
+func insertProps(url string) map[string]string {
+	return settings(native, url, "insert.mode", "insert", "pk.mode", "none", "delete.enabled", "false")
+}
+
+// exact checks that the rows 0 to n-1 are there, each once, and the ledger at the end.
+func exact(t *testing.T, d *db, n int, partitions int) {
+	t.Helper()
+	require.Equal(t, fmt.Sprintf("%d|%d|%d\n", n, n, n-1), d.text("SELECT count(*), count(DISTINCT id), max(id) FROM t"))
+	require.Equal(t, fmt.Sprintf("%d|%d\n", partitions, n), d.text("SELECT count(*), sum(next_offset) FROM connect.sink_offset"))
+}
+
+// A connection that breaks at any byte of a transaction, in either direction: each record is written once.
+func TestConnectionCutAtAnyByte(t *testing.T) {
+	d := newDB(t, plainTable)
+	p, u := newProxy(t, d)
+	ts := newTopics()
+	n := 0
+	add := func() {
+		for range 3 {
+			ts.add("t", 0, record(int64(n), "name", nil))
+			n++
+		}
+	}
+	r := newRunner(t, ts, insertProps(u))
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	defer r.stop()
+	for range 2 { // the second one has nothing to prepare
+		add()
+		require.NoError(t, r.drain(t.Context()))
+	}
+	for way := range 2 {
+		add()
+		total := p.count(way, func() { require.NoError(t, r.drain(t.Context())) })
+		require.Greater(t, total, 50)
+		for at := 1; at <= total; at += 1 + at/40 {
+			add()
+			p.cutAfter(way, at)
+			require.NoError(t, r.drain(t.Context()), "cut after %d of %d bytes", at, total)
+			p.cutAfter(way, -1)
+		}
+		for at := total - 24; at <= total; at++ { // about the end of COMMIT, byte by byte
+			add()
+			p.cutAfter(way, at)
+			require.NoError(t, r.drain(t.Context()), "cut after %d of %d bytes", at, total)
+			p.cutAfter(way, -1)
+		}
+	}
+	exact(t, d, n, 1)
+	require.Empty(t, r.reported)
+}
+
+// Backends that are killed and connections that are cut at random, and tasks that are restarted: each record is written
+// once.
+func TestKilledAtRandom(t *testing.T) {
+	d := newDB(t, plainTable)
+	p, u := newProxy(t, d)
+	ts := newTopics()
+	const partitions, rows = 3, 1500
+	for i := range rows {
+		ts.add("t", int32(i%partitions), record(int64(i), "name", nil))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	killer := d.srv.Connect(t, d.srv.URL())
+	wg.Go(func() {
+		rnd := rand.New(rand.NewPCG(1, 2))
+		for ctx.Err() == nil {
+			wait(ctx, time.Duration(rnd.IntN(8000))*time.Microsecond)
+			if rnd.IntN(2) == 0 {
+				p.cutAfter(rnd.IntN(2), rnd.IntN(2000))
+				continue
+			}
+			_, _ = killer.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND state <> 'idle'"+
+				" AND application_name = 'millrace'", strings.TrimPrefix(pathOf(d.url), "/"))
+		}
+	})
+	rnd := rand.New(rand.NewPCG(3, 4))
+	r := newRunner(t, ts, insertProps(u))
+	r.most = 10
+	all := []client.TopicPartition{tp("t", 0), tp("t", 1), tp("t", 2)}
+	running, starts := false, 0
+	for done := false; !done; {
+		if !running {
+			starts++
+			if err := r.start(t.Context(), all...); err != nil {
+				require.NotContains(t, err.Error(), "restored", "start %d", starts)
+				_ = r.task.Stop(t.Context())
+				continue
+			}
+			running = true
+		}
+		var err error
+		done, err = r.put(t.Context())
+		if err != nil || rnd.IntN(60) == 0 {
+			if err != nil {
+				require.NotContains(t, err.Error(), "ledger", "a loss of the connection is no loss of partitions")
+			}
+			_ = r.task.Stop(t.Context())
+			running = false
+			done = false
+		}
+	}
+	cancel()
+	wg.Wait()
+	p.cutAfter(0, -1)
+	p.cutAfter(1, -1)
+	r.stop()
+	exact(t, d, rows, partitions)
+	require.Greater(t, starts, 3)
+}
+
+func pathOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		panic(err)
+	}
+	return u.Path
+}
+
+// A task that has lost its partition without knowing writes nothing more, and says who has it.
+func TestZombieIsFenced(t *testing.T) {
+	d := newDB(t, plainTable)
+	ts := newTopics()
+	for i := range 10 {
+		ts.add("t", 0, record(int64(i), "a", nil))
+	}
+	old, heir := newRunner(t, ts, insertProps(d.url)), newRunner(t, ts, insertProps(d.url))
+	old.most = 5
+	require.NoError(t, old.start(t.Context(), tp("t", 0)))
+	defer old.stop()
+	_, err := old.put(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, heir.start(t.Context(), tp("t", 0)))
+	defer heir.stop()
+	require.EqualValues(t, 5, heir.at[tp("t", 0)])
+
+	_, err = old.put(t.Context())
+	require.ErrorContains(t, err, `partition t-0 of sink "s" was taken over in the offset ledger by task 0 of connector s`)
+	require.False(t, plugin.IsRetriable(err))
+	require.NoError(t, heir.drain(t.Context()))
+	exact(t, d, 10, 1)
+	_, err = old.put(t.Context())
+	require.Error(t, err)
+	exact(t, d, 10, 1)
+}
+
+// frozen starts a task that hangs within its transaction, behind the ledger's step, until it is let go.
+func frozen(t *testing.T, ts *topics, props map[string]string) (r *runner, thaw func() error) {
+	bad := record(-1, "x", nil)
+	bad.ValueSchema, bad.Value = schema(data.Boolean), true // nothing that could be a row: it is reported
+	ts.add("t", 0, bad)
+	r = newRunner(t, ts, props)
+	inside, let := make(chan struct{}), make(chan struct{})
+	r.reporting = func() {
+		close(inside)
+		<-let
+	}
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	result := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := r.put(context.Background())
+		result <- err
+	})
+	t.Cleanup(func() { wg.Wait(); r.stop() })
+	<-inside
+	return r, func() error {
+		close(let)
+		return <-result
+	}
+}
+
+// An owner that hangs in its transaction is waited for; what it commits after all counts.
+func TestHeirWaitsForTransaction(t *testing.T) {
+	d := newDB(t, plainTable)
+	ts := newTopics()
+	for i := range 5 {
+		ts.add("t", 0, record(int64(i), "a", nil))
+	}
+	_, thaw := frozen(t, ts, insertProps(d.url))
+	heir := newRunner(t, ts, insertProps(d.url))
+	result := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { result <- heir.start(context.Background(), tp("t", 0)) })
+	defer wg.Wait()
+	awaitLock(t, d)
+	require.NoError(t, thaw())
+	require.NoError(t, <-result)
+	defer heir.stop()
+	require.EqualValues(t, 6, heir.at[tp("t", 0)])
+	require.NoError(t, heir.drain(t.Context()))
+	require.Equal(t, "5\n", d.text("SELECT count(*) FROM t"))
+}
+
+// awaitLock waits until somebody waits for a lock.
+func awaitLock(t *testing.T, d *db) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if d.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") != "0\n" {
+			return
+		}
+		wait(ctx, 5*time.Millisecond)
+	}
+	require.Fail(t, "nobody waits")
+}
+
+// An owner whose transaction was ended for it writes nothing when it thaws.
+func TestThawedOwnerIsFenced(t *testing.T) {
+	d := newDB(t, plainTable)
+	ts := newTopics()
+	for i := range 5 {
+		ts.add("t", 0, record(int64(i), "a", nil))
+	}
+	_, thaw := frozen(t, ts, insertProps(d.url))
+	d.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'")
+	heir := newRunner(t, ts, insertProps(d.url))
+	require.NoError(t, heir.start(t.Context(), tp("t", 0)))
+	defer heir.stop()
+	require.EqualValues(t, 0, heir.at[tp("t", 0)])
+	require.NoError(t, heir.drain(t.Context()))
+	err := thaw()
+	require.ErrorContains(t, err, "was taken over")
+	require.Equal(t, "5\n", d.text("SELECT count(*) FROM t"))
+	require.Equal(t, "t|0|6\n", d.ledger())
+}
+
+// A server that hears nothing of an owner ends its transaction by itself, so that an heir gets on.
+func TestSilentOwnerIsTimedOut(t *testing.T) {
+	t.Parallel()
+	d := newDB(t, plainTable)
+	ts := newTopics()
+	ts.add("t", 0, record(0, "a", nil))
+	_, thaw := frozen(t, ts, insertProps(d.url))
+	heir := newRunner(t, ts, insertProps(d.url))
+	begin := time.Now()
+	require.NoError(t, heir.start(t.Context(), tp("t", 0)))
+	defer heir.stop()
+	require.Less(t, time.Since(begin), 15*time.Second)
+	require.NoError(t, heir.drain(t.Context()))
+	require.ErrorContains(t, thaw(), "was taken over")
+	require.Equal(t, "1\n", d.text("SELECT count(*) FROM t"))
+	require.Equal(t, "t|0|2\n", d.ledger())
+}
+
+// The outcome of a COMMIT whose answer was lost is looked up: it is not written again.
+func TestLostAnswerToCommit(t *testing.T) {
+	d := newDB(t, plainTable)
+	p, u := newProxy(t, d)
+	ts := newTopics()
+	r := newRunner(t, ts, insertProps(u))
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	defer r.stop()
+	ts.add("t", 0, record(0, "a", nil))
+	require.NoError(t, r.drain(t.Context()))
+	ts.add("t", 0, record(1, "a", nil))
+	b := r.batch()
+	// The server's answers pass but for the last bytes, which are those to COMMIT.
+	total := p.count(1, func() { require.NoError(t, r.task.Put(t.Context(), b)) })
+	r.at[tp("t", 0)] = 2
+	ts.add("t", 0, record(2, "a", nil))
+	p.cutAfter(1, total-1)
+	require.NoError(t, r.drain(t.Context()))
+	exact(t, d, 3, 1)
+}
+
+// A database that is gone for good fails the task when its tries are used up, and before that has the batch come again.
+func TestRetriesEnd(t *testing.T) {
+	d := newDB(t, plainTable)
+	p, u := newProxy(t, d)
+	ts := newTopics()
+	ts.add("t", 0, record(0, "a", nil))
+	props := insertProps(u)
+	props["max.retries"] = "2"
+	r := newRunner(t, ts, props)
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	defer r.stop()
+	p.l.Close()
+	p.cut()
+	b := r.batch()
+	for range 2 {
+		err := r.task.Put(t.Context(), b)
+		require.True(t, plugin.IsRetriable(err), "%v", err)
+	}
+	err := r.task.Put(t.Context(), b)
+	require.False(t, plugin.IsRetriable(err))
+	require.ErrorContains(t, err, "given up after 3 tries: connect: nobody listens there")
+	require.Empty(t, r.reported)
+}
+
+// Without the ledger a batch is written at least once, and offsets are the group's.
+func TestWithoutLedger(t *testing.T) {
+	d := newDB(t, plainTable)
+	ts := newTopics()
+	ts.add("t", 0, record(0, "a", nil))
+	props := insertProps(d.url)
+	props["offset.ledger"] = "off"
+	r := newRunner(t, ts, props)
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	defer r.stop()
+	require.NoError(t, r.drain(t.Context()))
+	got, err := r.task.PreCommit(t.Context(), map[client.TopicPartition]int64{tp("t", 0): 1})
+	require.NoError(t, err)
+	require.Equal(t, map[client.TopicPartition]int64{tp("t", 0): 1}, got)
+	require.Equal(t, "<null>\n", d.text("SELECT to_regclass('connect.sink_offset')"))
+}
