@@ -171,6 +171,9 @@ func NewEdge(o Options) (*Edge, error) {
 // Limits are the limits in force.
 func (e *Edge) Limits() Limits { return e.limits }
 
+// Starting says why the node cannot answer for its cluster yet, nil when it can.
+func (e *Edge) Starting() error { return e.opts.Starting() }
+
 // Now is the wall clock.
 func (e *Edge) Now() time.Time { return e.now() }
 

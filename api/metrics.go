@@ -16,11 +16,12 @@ const (
 	familyV2
 	familyV3
 	familyRegistry
+	familyConnect
 	families
 )
 
 func (f apiFamily) String() string {
-	return [families]string{"operations", "v1", "v2", "v3", "registry"}[f]
+	return [families]string{"operations", "v1", "v2", "v3", "registry", "connect"}[f]
 }
 
 // family tells the API of a path. A path that no API claims is told in the v3 form, which all clients of
@@ -29,6 +30,8 @@ func family(path string) apiFamily {
 	switch {
 	case isRegistry(path):
 		return familyRegistry
+	case isConnect(path):
+		return familyConnect
 	case strings.HasPrefix(path, "/v1/") || path == "/v1":
 		return familyV1
 	case strings.HasPrefix(path, "/topics"), strings.HasPrefix(path, "/consumers"), strings.HasPrefix(path, "/brokers"):
@@ -54,6 +57,22 @@ func isRegistry(path string) bool {
 	default:
 		return false
 	}
+}
+
+// connectHealth is the path of the health of connectors, which is told while a node starts too.
+const connectHealth = "/health"
+
+// isConnect says whether a path belongs to the API of connectors.
+func isConnect(path string) bool {
+	if path == connectHealth || path == connectHealth+"/" {
+		return true
+	}
+	for _, of := range []string{"/connectors", "/connector-plugins", "/admin/loggers"} {
+		if rest, ok := strings.CutPrefix(path, of); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
 }
 
 // metrics counts what passes over the edge. The counters are looked up once, by API and status class.

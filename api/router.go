@@ -71,6 +71,9 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		r = rewritten
 	}
+	if isConnect(r.URL.Path) {
+		r = asSegments(r)
+	}
 	switch r.Method {
 	case http.MethodHead:
 		rt.mux.ServeHTTP(sw, rt.asGet(r))
@@ -101,7 +104,7 @@ func (e *Edge) admit(r *http.Request) error {
 				Refuse(InvalidParameter, "the query has %d parameters, the limit is %d", n, e.limits.QueryParameters))
 		}
 	}
-	if err := e.opts.Starting(); err != nil && family(r.URL.Path) != familyOperations {
+	if err := e.opts.Starting(); err != nil && family(r.URL.Path) != familyOperations && r.URL.Path != connectHealth {
 		return Refuse(Starting, "%v", err)
 	}
 	if err := e.origin.Check(r); err != nil {
@@ -137,9 +140,23 @@ func writeByFamily(w http.ResponseWriter, r *http.Request, err error) {
 		WriteCompat(w, err, "application/vnd.kafka.v2+json")
 	case familyRegistry:
 		WriteCompat(w, err, RegistryType)
+	case familyConnect:
+		WriteConnect(w, err)
 	default:
 		WriteCompat(w, err, "application/json")
 	}
+}
+
+// asSegments is a request for a path of connectors as it is routed: without a slash at its end, and by its segments as
+// they were sent, so that each is decoded once.
+func asSegments(r *http.Request) *http.Request {
+	out, u := *r, *r.URL
+	u.RawPath = r.URL.EscapedPath()
+	if raw, ok := strings.CutSuffix(u.RawPath, "/"); ok {
+		u.RawPath, u.Path = raw, strings.TrimSuffix(u.Path, "/")
+	}
+	out.URL = &u
+	return &out
 }
 
 // statusWriter remembers the status of an answer. ResponseController reaches the writer below.

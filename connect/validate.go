@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/connect/plugin"
+	"millrace/connect/task"
 )
 
 // validateTime bounds the look at the outside that a validation takes.
@@ -106,7 +107,8 @@ func (w *Worker) classOf(props map[string]string) (*plugin.Class, error) {
 func (w *Worker) checkConfig(ctx context.Context, name string, props, stored map[string]string,
 ) (map[string]string, *plugin.Class, error) {
 	if given, ok := props[nameKey]; ok && given != name {
-		return nil, nil, refuse(badRequest, "The config is of the connector %.300q, but the request is for %.300q.", given, name)
+		return nil, nil, refuse(badRequest,
+			"The config is of the connector %.300q, but the request is for %.300q.", given, name)
 	}
 	class, err := w.classOf(props)
 	if err != nil {
@@ -132,6 +134,9 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 	c.checkChain()
 	c.checkConverters()
 	c.checkOverrides(w.cfg.Settings.OverridePolicy)
+	for _, p := range task.CheckSettings(class.Kind, props[nameKey], c.props) {
+		c.another(p)
+	}
 	ctx, cancel := context.WithTimeout(ctx, validateTime)
 	defer cancel()
 	for _, p := range class.New().Validate(ctx, maps.Clone(c.props)) {

@@ -41,9 +41,8 @@ func (n *Node) openConnect(c *client.Client) (err error) {
 		Client: c, Requests: n.cluster, Schemas: n.schemas.registry, Serde: n.schemas.serde.Load,
 		Classes: n.classes(), Settings: workerSettings(&s), NodeID: n.cfg.NodeID,
 		WorkerID:   strings.TrimPrefix(n.cfg.address(n.Addr()), "http://"),
-		ScratchDir: scratch, AwaitTopic: n.awaitTopic, Environment: n.cfg.Environment, Logger: n.levels.Logger("connect"),
-		Loggers: n.levels, Now: n.cfg.Now,
-		Rand: n.fork(), Registerer: n.registry,
+		ScratchDir: scratch, AwaitTopic: n.awaitTopic, Gone: n.goneBrokers, Environment: n.cfg.Environment,
+		Logger: n.levels.Logger("connect"), Loggers: n.levels, Now: n.cfg.Now, Rand: n.fork(), Registerer: n.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("connectors: %w", err)
@@ -85,6 +84,17 @@ func (n *Node) awaitTopic(ctx context.Context, topic string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// goneBrokers are the nodes whose brokers are fenced, and a channel that is closed when that may have changed.
+func (n *Node) goneBrokers() (nodes []int32, changed <-chan struct{}) {
+	changed = n.changed() // before the look, so that nothing is missed between the two
+	for _, b := range n.machine.Image().Brokers() {
+		if b.Fenced {
+			nodes = append(nodes, b.ID)
+		}
+	}
+	return nodes, changed
 }
 
 // workerSettings are the settings of a worker by those of the node.

@@ -66,7 +66,7 @@ func (g *rig) note(t *testing.T, q *request, a *answer, what string) {
 }
 
 // needsAbsent are the operations whose examples make what restore makes.
-var needsAbsent = map[string]bool{"createTopic": true, "createKafkaTopic": true}
+var needsAbsent = map[string]bool{"createTopic": true, "createKafkaTopic": true, "createConnector": true}
 
 // ofSeveral are the examples that only a cluster of several nodes can follow, and the status by which one node by
 // itself refuses them.
@@ -99,6 +99,8 @@ var preparations = map[string]func(*testing.T, *rig, *request){
 	"readKey header If-None-Match":                        askAgain,
 	"readRecords header Last-Event-ID":                    comeBack,
 	"readPartitionRecords header Last-Event-ID":           comeBack,
+
+	"putConnectorConfig body application/json referring": newName,
 
 	"deleteRegistrySubject query permanent the other way": softly,
 	"deleteSchemaVersion query permanent the other way":   softly,

@@ -76,6 +76,7 @@ func (g *rig) state(t *testing.T) []json.RawMessage {
 		"/v1/topics?internal=true", "/v1/topics/orders", v3 + "/brokers/1/configs",
 		"/schemas?deleted=true&subjectPrefix=:*:", "/contexts", "/config", "/mode",
 		"/config/orders-value", "/mode/orders-value",
+		"/connectors?expand=info", "/connectors/orders-stopped/offsets", "/admin/loggers",
 		"/v1/groups/reports/offsets", v3 + "/consumer-groups/audit", v3 + "/consumer-groups/audit/lags",
 	}
 	out := make([]json.RawMessage, len(paths))
@@ -360,7 +361,8 @@ func (g *rig) requestFaults(t *testing.T, plain *request) []fault {
 	bomb.body = bytes.Repeat([]byte(" "), 9<<20)
 	bomb.compress(t)
 	out = append(out, fault{bomb, "a bomb", tooLarge(plain.op)})
-	if !plain.op.native() && plain.op.Tags[0] != "registry" { // there a body of no type is what curl sends: JSON
+	if tag := plain.op.Tags[0]; !plain.op.native() && tag != "registry" && tag != "connectors" {
+		// There a body of no type is what curl sends: JSON.
 		q := plain.clone()
 		q.header.Del("Content-Type")
 		out = append(out, fault{q, "no Content-Type", http.StatusUnsupportedMediaType})
@@ -476,7 +478,7 @@ func batchFaults() map[string][]byte {
 func (g *rig) particularFaults(t *testing.T, op *operation) []fault {
 	t.Helper()
 	var out []fault
-	for _, p := range slices.Concat(particulars, registryParticulars) {
+	for _, p := range slices.Concat(particulars, registryParticulars, connectParticulars) {
 		if p.op != op.OperationID {
 			continue
 		}

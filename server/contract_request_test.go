@@ -45,7 +45,9 @@ func newRig(t *testing.T) *rig {
 		Disk: storagetest.New(), Change: func(c *server.Config) {
 			c.Broker = map[string]string{
 				"offsets.topic.num.partitions": "1", "group.consumer.assignment.interval.ms": "0",
+				"connect.config.providers.env.allowlist.pattern": "SHOP_.*",
 			}
+			exampleConnectors(c)
 		},
 	})
 	var clusters struct {
@@ -71,7 +73,7 @@ func (g *rig) restore(t *testing.T) {
 	if g.clean {
 		return
 	}
-	g.clear(t)
+	g.clearTopics(t)
 	g.call(t, "POST", "/v1/topics", map[string]any{"name": "orders", "partitions": 1}, nil)
 	for i, key := range []string{"customer-7", "customer-8", "customer-7"} {
 		g.call(t, "POST", "/v1/topics/orders/records?key="+key, map[string]int{"order": i}, nil)
@@ -91,15 +93,26 @@ func (g *rig) restore(t *testing.T) {
 	g.restoreInstances(t)
 	g.restoreTransactions(t)
 	g.restoreRegistry(t)
+	g.restoreConnectors(t)
 	g.clean = true
 }
 
-// clear deletes all topics, with which goes what groups have committed.
+// clear deletes all topics, with which goes what groups have committed, and all connectors.
 func (g *rig) clear(t *testing.T) {
+	t.Helper()
+	g.clearTopics(t)
+	g.deleteConnectors(t)
+}
+
+// clearTopics deletes all topics but those in which workers keep what they share.
+func (g *rig) clearTopics(t *testing.T) {
 	t.Helper()
 	var topics struct{ Items []struct{ Name string } }
 	g.call(t, "GET", "/v1/topics", nil, &topics)
 	for _, topic := range topics.Items {
+		if ofConnect(topic.Name) {
+			continue
+		}
 		if topic.Name == schemaregistry.DefaultTopic { // which clients cannot delete
 			require.NoError(t, client.New(g.node.Requestor(), client.Options{}).DeleteTopic(t.Context(), topic.Name))
 			continue

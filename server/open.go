@@ -403,6 +403,7 @@ func (n *Node) openAPI() error {
 		RequestTimeout: rest.RequestTimeout, RequestMaxBytes: rest.RequestMaxBytes, FetchMinBytes: rest.FetchMinBytes,
 	})
 	v3 := restv3.New(edge, c, restv3.Options{Keyed: n.native.Keyed, Serde: n.schemas.serde.Load()})
-	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount)
+	n.api = api.NewRouter(edge, n.native.Mount, v2.Mount, v3.Mount, n.schemas.api.Mount,
+		n.connectAPI(edge))
 	return nil
 }

@@ -214,7 +214,8 @@ func (s *connectorStatus) failure() error {
 	return nil
 }
 
-// awaitConnector asks for the state of a connector until it is as it should be, and shows each change on standard error.
+// awaitConnector asks for the state of a connector until it is as it should be, and shows each change on standard
+// error.
 func (c *cli) awaitConnector(ctx context.Context, r *remote, name string, a awaited) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.limit, errTooLong)
 	defer cancel()

@@ -281,8 +281,8 @@ func newConnectorPlugins(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugins [NAME]",
 		Short: "List the classes of connectors, or the settings of one",
-		Long: `List the classes of connectors, with --all also converters, transforms and predicates. With the name of one, list
-its settings.`,
+		Long: `List the classes of connectors, with --all also converters, transforms and predicates. With the name of one,
+list its settings.`,
 		Example: `  millrace connector plugins
   millrace connector plugins --all
   millrace connector plugins PostgresSource`,

@@ -87,8 +87,9 @@ func TestConnectorCreateReadsAllForms(t *testing.T) {
 			`{"config":{"connector.class":"X"},"initial_state":"STOPPED","name":"a"}`},
 		{"settings", "c.json", `{"connector.class":"X","k":"1"}`, []string{"a", "--set", "k=2=3", "--state", "paused"},
 			`{"config":{"connector.class":"X","k":"2=3"},"initial_state":"PAUSED","name":"a"}`},
-		{"properties", "c.properties", "# comment\r\n! too\n\nname = a\nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a=b:c\n",
-			nil, `{"config":{"connector.class":"X","name":"a","q":"SELECT 1, 2","url":"a=b:c"},"name":"a"}`},
+		{"properties", "c.properties",
+			"# comment\r\n! too\n\nname = a\nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a=b:c\n", nil,
+			`{"config":{"connector.class":"X","name":"a","q":"SELECT 1, 2","url":"a=b:c"},"name":"a"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, requests := answering(t, created)
@@ -102,7 +103,8 @@ func TestConnectorCreateReadsAllForms(t *testing.T) {
 }
 
 func TestConnectorCreateRefuses(t *testing.T) {
-	url, requests := answering(t, answer(400, `{"error_code":400,"message":"The connector's config has 1 error(s):\nbad"}`))
+	url, requests := answering(t,
+		answer(400, `{"error_code":400,"message":"The connector's config has 1 error(s):\nbad"}`))
 	_, stderr, code := command(t, `{"connector.class":"X"}`, "connector", "create", "a", "-f", "-", "--url", url)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "has 1 error(s):\nbad")

@@ -113,7 +113,8 @@ func pages[T any](ctx context.Context, r *remote, path string, query url.Values)
 	}
 }
 
-// do sends a call and decodes a 2xx answer, if it has a body, into out, which may be nil. Every other end is an error with its exit code.
+// do sends a call and decodes a 2xx answer, if it has a body, into out, which may be nil. Every other end is an error
+// with its exit code.
 func (r *remote) do(ctx context.Context, c call, out any) error {
 	req, err := r.request(ctx, c)
 	if err != nil {

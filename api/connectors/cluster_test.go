@@ -1,0 +1,117 @@
+package connectors_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/server/servertest"
+)
+
+// Every call sent to every node of three gives the same answer, and each node sees at once what another did.
+func TestAnyNodeAnswersAlike(t *testing.T) {
+	c := servertest.StartCluster(t, servertest.ClusterOptions{
+		Broker: map[string]string{"offsets.topic.num.partitions": "3"}, Connectors: classes(),
+	})
+	nodes := make([]*fixture, 3)
+	for i := range nodes {
+		nodes[i] = &fixture{t, c.URL(i + 1), http.DefaultClient}
+	}
+	for i, f := range nodes {
+		name := string(rune('a' + i))
+		f.run(step{"POST /connectors", `{"name":"` + name + `","config":{` + source + `,"tasks.max":2}}`, 201, ``})
+		for _, g := range nodes {
+			g.run(
+				step{"GET /connectors/" + name + "/config", "", 200, `{"tasks.max":"2"}`},
+				step{"POST /connectors", `{"name":"` + name + `","config":{` + source + `}}`, 409, "already"},
+			)
+		}
+		nodes[(i+1)%3].await("/connectors/"+name+"/status",
+			`{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"RUNNING"}]}`)
+		nodes[(i+1)%3].run(step{"PATCH /connectors/" + name + "/config", `{"mode":"slow"}`, 200, ``})
+		nodes[(i+2)%3].run(
+			step{"GET /connectors/" + name, "", 200, `{"config":{"mode":"slow"}}`},
+			step{"PUT /connectors/" + name + "/stop", "", 204, ``},
+		)
+		f.run(step{"GET /connectors/" + name + "/tasks", "", 200, `[]`})
+		f.await("/connectors/"+name+"/status", `{"connector":{"state":"STOPPED"},"tasks":[]}`)
+	}
+	for _, request := range []string{
+		"GET /connectors", "GET /connectors?expand=info&expand=status", "GET /connectors/a", "GET /connectors/a/config",
+		"GET /connectors/a/status", "GET /connectors/a/tasks", "GET /connectors/a/tasks-config", "GET /connectors/a/offsets",
+		"GET /connectors/a/topics", "GET /connectors/a/tasks/0/status", "GET /connectors/nobody/status",
+		"GET /connector-plugins", "GET /connector-plugins?connectorsOnly=false", "GET /connector-plugins/CountSource/config",
+		"DELETE /connectors/nobody", "PUT /connectors/nobody/stop",
+	} {
+		same(t, nodes, request)
+	}
+	// What is set through one node is deleted through the next, and gone for the third.
+	for i, f := range nodes {
+		name := string(rune('a' + i))
+		nodes[(i+1)%3].run(step{"DELETE /connectors/" + name, "", 204, ``})
+		f.run(step{"GET /connectors/" + name, "", 404, ``}, step{"DELETE /connectors/" + name, "", 404, ``})
+	}
+	nodes[0].run(step{"PUT /admin/loggers/connect?scope=cluster", `{"level":"ERROR"}`, 204, ``})
+	for _, f := range nodes {
+		f.await("/admin/loggers/connect", `{"level":"ERROR"}`)
+		f.await("/health", `{"status":"healthy"}`)
+	}
+}
+
+// same sends a request to all nodes until their answers are equal, which they are at once but for what tasks do
+// meanwhile.
+func same(t *testing.T, nodes []*fixture, request string) {
+	t.Helper()
+	method, path, _ := strings.Cut(request, " ")
+	var got []string
+	equal := func() bool {
+		got = nil
+		for _, f := range nodes {
+			a := f.send(method, path, "")
+			got = append(got, http.StatusText(a.status)+" "+a.text)
+		}
+		return len(slices.Compact(slices.Clone(got))) == 1
+	}
+	require.Eventually(t, equal, 5*time.Second, 20*time.Millisecond, "%s: %v", request, got)
+}
+
+// While a node dies, the others answer, with nothing but success or that it is too early.
+func TestNodeLossIsNoFault(t *testing.T) {
+	c := servertest.StartCluster(t, servertest.ClusterOptions{
+		Broker:     map[string]string{"offsets.topic.num.partitions": "3", "connect.session.timeout.ms": "2000"},
+		Connectors: classes(),
+	})
+	f := &fixture{t, c.URL(1), http.DefaultClient}
+	f.run(step{"POST /connectors", `{"name":"c","config":{` + source + `,"tasks.max":3}}`, 201, ``})
+	running := `{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"RUNNING"},{"state":"RUNNING"}]}`
+	f.await("/connectors/c/status", running)
+	c.Stop(3)
+	good := []int{200, 201, 202, 204, 409, 503}
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
+		for _, request := range []string{"GET /connectors/c/status", "GET /connectors", "PUT /connectors/c/resume",
+			"GET /connectors/c/offsets", "POST /connectors/c/restart?onlyFailed=true", "GET /connectors/c/topics"} {
+			method, path, _ := strings.Cut(request, " ")
+			a := f.send(method, path, "")
+			require.Contains(t, good, a.status, "%s: %s", request, a.text)
+		}
+		for _, body := range []string{`{"mode":"slow"}`, `{"mode":"fast"}`} {
+			a := f.send("PATCH", "/connectors/c/config", body)
+			require.Contains(t, good, a.status, a.text)
+		}
+	}
+	f.await("/connectors/c/status", running)
+	var s struct {
+		Tasks []struct {
+			Worker string `json:"worker_id"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(f.send("GET", "/connectors/c/status", "").text), &s))
+	for _, task := range s.Tasks {
+		require.NotEqual(t, strings.TrimPrefix(c.URL(3), "http://"), task.Worker)
+	}
+}
