@@ -223,7 +223,8 @@ func TestOffsetsOfASink(t *testing.T) {
 	for range 3 {
 		require.Equal(t, 200, f.send("POST", "/v1/topics/in/records", `1`).status)
 	}
-	f.run(step{"POST /connectors", `{"name":"s","config":{"connector.class":"NullSink","topics":"in"}}`, 201,
+	f.run(step{"POST /connectors", `{"name":"s","config":{"connector.class":"NullSink","topics":"in",
+		"value.converter":"StringConverter"}}`, 201,
 		`{"type":"sink"}`})
 	f.await("/connectors/s/offsets",
 		`{"offsets":[{"partition":{"kafka_topic":"in","kafka_partition":0},"offset":{"kafka_offset":3}}]}`)
