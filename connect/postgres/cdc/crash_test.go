@@ -1,0 +1,152 @@
+package cdc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/connect/postgres/pgtest"
+)
+
+// workload changes a table at random, in transactions that may be undone in part or in whole.
+type workload struct {
+	l    *lab
+	r    *rand.Rand
+	next int
+}
+
+func (w *workload) step() {
+	var b strings.Builder
+	b.WriteString("BEGIN;")
+	for range 1 + w.r.IntN(6) {
+		switch w.r.IntN(8) {
+		case 0, 1, 2:
+			w.next++
+			fmt.Fprintf(&b, "INSERT INTO t VALUES (%d, '%s', %d);", w.next, letters(w.r.IntN(50)), w.r.IntN(1000))
+		case 3, 4:
+			fmt.Fprintf(&b, "UPDATE t SET n = %d WHERE id = %d;", w.r.IntN(1000), w.id())
+		case 5:
+			fmt.Fprintf(&b, "DELETE FROM t WHERE id = %d;", w.id())
+		case 6:
+			w.next++
+			fmt.Fprintf(&b, "UPDATE t SET id = %d WHERE id = %d;", w.next, w.id())
+		case 7:
+			fmt.Fprintf(&b, "SAVEPOINT s; UPDATE t SET n = -1 WHERE id = %d; ROLLBACK TO s;", w.id())
+		}
+	}
+	b.WriteString([]string{"COMMIT", "COMMIT", "COMMIT", "ROLLBACK"}[w.r.IntN(4)])
+	w.l.exec(b.String())
+}
+
+func (w *workload) id() int { return 1 + w.r.IntN(max(w.next, 1)) }
+
+// ordered fails where the events of a key do not follow from one another: what a create finds, and an update lacks.
+func (l *lab) ordered(topic string) {
+	l.t.Helper()
+	there := map[string]bool{}
+	for i, e := range l.records {
+		if e.topic != topic || e.tombstone {
+			continue
+		}
+		switch e.op {
+		case "c":
+			require.False(l.t, there[e.key], "event %d creates %s, which is there", i, e.key)
+			there[e.key] = true
+		case "r":
+			there[e.key] = true
+		case "u":
+			require.True(l.t, there[e.key], "event %d updates %s, which is not there", i, e.key)
+		case "d":
+			require.True(l.t, there[e.key], "event %d deletes %s, which is not there", i, e.key)
+			delete(there, e.key)
+		}
+	}
+}
+
+// Whatever the task was doing when it went, the one after it goes on as if nothing had happened.
+func TestCrashAtEveryStep(t *testing.T) {
+	const seed = 7
+	l := newLab(t, small, `CREATE TABLE u (id int PRIMARY KEY, v text)`, `CREATE TABLE big (id int PRIMARY KEY, v text)`,
+		`INSERT INTO t SELECT g, 'v' || g, g FROM generate_series(1, 50) g`,
+		`INSERT INTO u SELECT g, 'v' || g FROM generate_series(1, 30) g`,
+		`INSERT INTO big SELECT g, 'v' || g FROM generate_series(1, 900) g`, `ANALYZE`)
+	l.set("max.batch.size", "40", "millrace.snapshot.small.rows", "300", "incremental.snapshot.chunk.size", "100")
+	w := &workload{l: l, r: rand.New(rand.NewPCG(seed, seed)), next: 50}
+	steps := 0
+	for steps = 0; steps < 120; steps++ {
+		l.start()
+		for range 1 + w.r.IntN(3) {
+			w.step()
+			l.exec(fmt.Sprintf(`UPDATE big SET v = 'w%d' WHERE id %% 97 = %d`, steps, steps%97))
+			out, err := l.receive()
+			require.NoError(t, err)
+			if w.r.IntN(3) == 0 {
+				break // nothing was stored
+			}
+			l.store(out)
+			if w.r.IntN(3) > 0 {
+				require.NoError(t, l.task.Stored(context.Background()))
+			}
+		}
+		l.stop()
+	}
+	l.start()
+	for _, table := range []string{"t", "u", "big"} {
+		l.caughtUp(table)
+		for key, n := range l.count("p.public."+table, "r") {
+			require.Equal(t, 1, n, "row %s of table %s was read more than once", key, table)
+		}
+	}
+	l.ordered("p.public.t")
+	require.Len(t, l.count("p.public.u", "r"), 30)
+}
+
+// A connection that breaks at any moment is made again, and nothing shows.
+func TestKilledBackends(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v' || g, g FROM generate_series(1, 2000) g`, `ANALYZE`)
+	l.set("max.batch.size", "100", "millrace.snapshot.small.rows", "100")
+	l.log = 8
+	w := &workload{l: l, r: rand.New(rand.NewPCG(3, 3)), next: 2000}
+	l.start()
+	for range 30 {
+		for range w.r.IntN(8) {
+			w.step()
+			l.poll()
+		}
+		l.kill()
+	}
+	l.caughtUp("t")
+	for key, n := range l.count("p.public.t", "r") {
+		require.Equal(t, 1, n, key)
+	}
+}
+
+// kill ends the sessions of the connector, not the test's own.
+func (l *lab) kill() {
+	l.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+		AND pid <> pg_backend_pid()`)
+}
+
+func TestServerRestarts(t *testing.T) {
+	s := pgtest.New(t, pgtest.Options{})
+	l := labOn(t, s, small, `INSERT INTO t SELECT g, 'v' || g, g FROM generate_series(1, 500) g`)
+	l.log = 8
+	l.set("max.batch.size", "100")
+	w := &workload{l: l, r: rand.New(rand.NewPCG(5, 5)), next: 500}
+	l.start()
+	for i := range 10 {
+		for range 5 {
+			w.step()
+			l.poll()
+		}
+		s.Restart(t, []pgtest.Mode{pgtest.Fast, pgtest.Immediate}[i%2])
+		l.db = s.Connect(t, l.url)
+	}
+	l.caughtUp("t")
+	l.ordered("p.public.t")
+	l.stop()
+}
