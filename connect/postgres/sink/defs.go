@@ -110,17 +110,12 @@ func connectionDefs(class string) plugin.Defs {
 	user := str(namesOf(class).user, "", "User to connect as, unless the URL names one.")
 	user.Null = true
 	return grouped("Connection", plugin.High,
-		plugin.Def{Name: keyURL, Type: plugin.String, Required: true, Check: checkURL,
+		plugin.Def{Name: keyURL, Type: plugin.String, Required: true, // not checked here: a refusal would show it
 			Doc: "Where the database is: jdbc:postgresql://host:port/database or postgres://host:port/database."},
 		user,
 		plugin.Def{Name: keyPassword, Type: plugin.Password, Null: true, Doc: "Password to connect with."},
 		flag(keyPooler, "false", "A pooler in transaction mode stands before the database: nothing is kept in sessions."),
 	)
-}
-
-func checkURL(value string) error {
-	_, err := postgres.ParseURL(value, "", "", nil)
-	return err
 }
 
 func ledgerDefs() plugin.Defs {
