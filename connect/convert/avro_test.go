@@ -71,7 +71,10 @@ func avroShapes() []avroShape {
 				`"org.apache.kafka.connect.data.Timestamp","logicalType":"timestamp-millis"}`, "02",
 		},
 		{list(optional(data.String)), []any{nil, "a"}, `{"type":"array","items":["null","string"]}`, "040002026100"},
-		{mapOf(is(data.String), is(data.Int32)), map[string]any{"a": int32(1)}, `{"type":"map","values":"int"}`, "0202610200"},
+		{
+			mapOf(is(data.String), is(data.Int32)), map[string]any{"a": int32(1)},
+			`{"type":"map","values":"int"}`, "0202610200",
+		},
 		{
 			mapOf(is(data.Int32), is(data.String)), []data.Entry{{Key: int32(1), Value: "a"}},
 			`{"type":"array","items":{"type":"record","name":"MapEntry","namespace":"io.confluent.connect.avro",` +

@@ -185,8 +185,8 @@ func (f *freshTopics) next() string {
 	return "topic" + strconv.Itoa(f.count)
 }
 
-// Through Avro all comes back as it was; a schema without a version gets the registry's, a logical type version 1, and a
-// null in a struct becomes the default that its schema has, unless that is to be ignored.
+// Through Avro all comes back as it was; a schema without a version gets the registry's, a logical type version 1, and
+// a null in a struct becomes the default that its schema has, unless that is to be ignored.
 func TestAvroRoundTrips(t *testing.T) {
 	r := startRegistry(t)
 	conv := newConverter(t, "AvroConverter", r, "ignore.default.for.nullables", "true", "schemas.cache.size", "4")
@@ -261,4 +261,3 @@ func shapeOf(s *data.Schema) string {
 	}
 	return text
 }
-
