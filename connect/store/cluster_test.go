@@ -236,4 +236,6 @@ func TestIdleCostsLittle(t *testing.T) {
 type requestor func(ctx context.Context, r kmsg.Request) (kmsg.Response, error)
 
 // Request implements kmsg.Requestor.
-func (f requestor) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) { return f(ctx, r) }
+func (f requestor) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
+	return f(ctx, r)
+}

@@ -307,3 +307,27 @@ func TestQuestionsAreShared(t *testing.T) {
 	<-refused.done
 	require.ErrorIs(t, refused.err, errStopped)
 }
+
+// The fold of offsets and of configs, a record after the other.
+func BenchmarkFolds(b *testing.B) {
+	var offsets, configs []taken
+	for i := range 10_000 {
+		key, value := fmt.Sprintf(`["c%d",{"server":"s%d"}]`, i%10, i%100), fmt.Sprintf(`{"lsn":%d,"txId":7}`, i)
+		offsets = append(offsets, taken{offset: int64(i), key: []byte(key), value: []byte(value)})
+		key, value = fmt.Sprintf("connector-c%d", i%1000), fmt.Sprintf(`{"properties":{"name":"c","n":"%d"}}`, i)
+		configs = append(configs, taken{offset: int64(i), key: []byte(key), value: []byte(value)})
+	}
+	none := func(string, int32, int64, error) {}
+	b.Run("offsets", func(b *testing.B) {
+		for b.Loop() {
+			newOffsetFold(none).take(offsets)
+		}
+	})
+	b.Run("configs", func(b *testing.B) {
+		for b.Loop() {
+			f := newConfigFold(none)
+			f.take(configs)
+			f.snapshot(&Configs{})
+		}
+	})
+}

@@ -25,13 +25,13 @@ func alone() map[string]string { return map[string]string{"connect.enable": "fal
 // running is a store that runs on a cluster.
 type running struct {
 	*store.Store
-	t       *testing.T
+	t       testing.TB
 	client  *client.Client
 	metrics *prometheus.Registry
 	stop    func()
 }
 
-func start(t *testing.T, cluster kmsg.Requestor) *running {
+func start(t testing.TB, cluster kmsg.Requestor) *running {
 	t.Helper()
 	r := &running{t: t, client: client.New(cluster, client.Options{}), metrics: prometheus.NewRegistry()}
 	s, err := store.New(store.Options{Client: r.client, Registerer: r.metrics})
@@ -288,6 +288,27 @@ func TestTasksFollowTheirConnector(t *testing.T) {
 	require.Equal(t, []kv{
 		{"connector-c", `{"properties":{"v":"3"}}`}, {"commit-c", `{"tasks":0}`}, {"task-c-0", "-"},
 	}, log[6:])
+}
+
+// The settings of many tasks are one batch still, and one that is too large for a record is refused.
+func TestLargeChanges(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{Broker: alone()})
+	r := start(t, n.Requestor())
+	tasks := make([]map[string]string, 1000)
+	for i := range tasks {
+		tasks[i] = map[string]string{"n": fmt.Sprint(i), "query": strings.Repeat("SELECT something ", 250)}
+	}
+	c := r.update(store.PutConnector("c", nil), store.PutTasks("c", tasks))
+	require.Equal(t, tasks, c.Connectors["c"].Tasks)
+	later := start(t, n.Requestor())
+	require.NoError(t, later.AwaitRead(t.Context()))
+	require.Equal(t, tasks, later.Configs().Connectors["c"].Tasks)
+	_, err := r.Update(t.Context(), func(*store.Configs) ([]store.Change, error) {
+		return []store.Change{store.PutConnector("d", props(strings.Repeat("x", 1<<20)))}, nil
+	})
+	var fault *store.Error
+	require.ErrorAs(t, err, &fault)
+	require.True(t, fault.Refused)
 }
 
 // A topic that would forget is refused, with what to do about it.

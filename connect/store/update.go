@@ -17,6 +17,8 @@ import (
 const (
 	produceWait  = 10 * time.Second
 	sureFailures = 4 // of a write that certainly is not in the log, before it is given up
+	// compressFrom is the size from which a change is compressed: the settings of many tasks say nearly the same.
+	compressFrom = 256 << 10
 )
 
 // Update has a change decided against all configs that were acknowledged, and appends it as one batch if nobody has
@@ -98,13 +100,16 @@ func (s *Store) encodeBatch(records []outRecord) (*batch, error) {
 	copy(out.id[:], s.run[:])
 	binary.BigEndian.PutUint64(out.id[8:], s.count.Add(1))
 	var b record.Builder
-	now := s.opts.Now().UnixMilli()
+	size, now := 0, s.opts.Now().UnixMilli()
 	headers := []record.Header{{Key: writeHeader, Value: out.id[:]}}
 	for i := range records {
 		r := &records[i]
 		if n := len(r.key) + len(r.value); n > maxRecordBytes {
 			text := fmt.Sprintf("%.300q makes a record of %d bytes; %d are allowed", r.key, n, maxRecordBytes)
 			return nil, &Error{Message: text, Refused: true}
+		}
+		if size += len(r.key) + len(r.value); size > compressFrom {
+			b.SetCodec(record.Zstd)
 		}
 		b.Append(&record.Record{Timestamp: now, Key: []byte(r.key), Value: r.value, Headers: headers})
 	}
