@@ -3,7 +3,9 @@ package connect_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,21 @@ func (l *lab) controller() int {
 	state, err := l.client.ClusterState(l.t.Context())
 	require.NoError(l.t, err)
 	return int(state.Controller)
+}
+
+// centre makes the node that coordinates the group the controller, too.
+func (l *lab) centre() int {
+	node := l.coordinator()
+	if l.controller() != node {
+		resp, err := l.cluster.Client.Post(l.cluster.URL(node)+"/v1/cluster/leadership:transfer", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"to":%d}`, node)))
+		require.NoError(l.t, err)
+		require.NoError(l.t, resp.Body.Close())
+		require.Equal(l.t, http.StatusNoContent, resp.StatusCode)
+	}
+	l.await("the coordinator controls", 10*time.Second, func() bool { return l.controller() == node })
+	require.Equal(l.t, node, l.coordinator())
+	return node
 }
 
 // writer appends lines to files until it is stopped, and says how many each has then.
@@ -82,6 +99,7 @@ func TestAKilledNodesWorkRunsElsewhereWithinSeconds(t *testing.T) {
 		{"the owner of a task", func(l *lab) int { return l.workerOf("c", 0) }},
 		{"the coordinator of the group", (*lab).coordinator},
 		{"the controller", (*lab).controller},
+		{"all of that", (*lab).centre},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLab(t)

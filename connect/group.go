@@ -52,7 +52,14 @@ type share struct {
 	Leader  string   `json:"leader"`        // the worker id of the leader
 	Offset  int64    `json:"config_offset"` // of the configs that were divided
 	Run     []workID `json:"run"`
-	Workers []string `json:"workers"` // the worker ids of all
+	Workers []peer   `json:"workers"` // all of them
+}
+
+// peer is a worker as the others see it.
+type peer struct {
+	Member   string `json:"member"`
+	Node     int32  `json:"node"`
+	WorkerID string `json:"worker_id"`
 }
 
 // tenure is a time in the group: from one assignment to the next, or to the end of the membership.
@@ -73,7 +80,9 @@ type membership struct {
 	claim func(fresh bool) claim
 	// divide divides the work, if the worker leads. It may wait.
 	divide func(ctx context.Context, claims map[string]claim) map[string]share
-	// assigned is told of every new tenure, lost of the end of one without a next: nothing may run any more.
+	// joins is told when the worker begins to join, assigned of every new tenure, and lost of the end of one without a
+	// next: nothing may run any more.
+	joins    func()
 	assigned func(tenure)
 	lost     func(why error)
 
@@ -86,6 +95,8 @@ type membership struct {
 	heard      time.Time     // guarded by mu: when the coordinator certainly took it for a member last
 	holding    bool          // guarded by mu: there was an assignment, and no loss since
 	joining    bool          // guarded by mu: a join or sync is under way
+	since      time.Time     // guarded by mu: when it began
+	abort      func()        // guarded by mu: ends it
 	expelled   bool          // guarded by mu: put out of the group, and not assigned anything since
 }
 
@@ -150,8 +161,11 @@ func (m *membership) join(ctx context.Context) (again bool, err error) {
 	case <-m.woken: // what woke the loop is part of this join
 	default:
 	}
-	m.setJoining(true)
-	defer m.setJoining(false)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.setJoining(true, cancel)
+	m.joins()
+	defer m.setJoining(false, nil)
 	joined, again, err := m.sendJoin(ctx)
 	if err != nil || again {
 		return again, err
@@ -279,10 +293,10 @@ func (m *membership) divideAmong(
 	return out, nil
 }
 
-func (m *membership) setJoining(joining bool) {
+func (m *membership) setJoining(joining bool, abort func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.joining = joining
+	m.joining, m.since, m.abort = joining, time.Now(), abort
 }
 
 // begin begins a tenure; false if the membership ended meanwhile.
@@ -334,17 +348,26 @@ func (m *membership) leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
+	if err := m.remove(ctx, id); err != nil {
+		m.log.Warn("the worker could not leave its group, which notices by the end of the session", "err", err)
+		return
+	}
+	m.awaitSuccession(ctx)
+}
+
+// remove takes a member out of the group. One that is not in it is as good.
+func (m *membership) remove(ctx context.Context, id string) error {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Version = leaveVersion
 	req.Group, req.MemberID = m.settings.GroupID, id
 	member := kmsg.NewLeaveGroupRequestMember()
 	member.MemberID = id
 	req.Members = append(req.Members, member)
-	if _, err := req.RequestWith(ctx, m.requests); err != nil {
-		m.log.Warn("the worker could not leave its group, which notices by the end of the session", "err", err)
-		return
+	resp, err := req.RequestWith(ctx, m.requests)
+	if err != nil {
+		return err
 	}
-	m.awaitSuccession(ctx)
+	return kerr.ErrorForCode(resp.ErrorCode)
 }
 
 // awaitSuccession waits until the others share what the worker had. Only then does a coordinator know that it has left

@@ -30,6 +30,9 @@ func (m *membership) beat(ctx context.Context) {
 		}
 		m.mu.Lock()
 		left, session, holding := m.session-time.Since(m.heard), m.session, m.holding
+		if m.joining && m.generation >= 0 && left <= 0 && time.Since(m.since) > session {
+			m.abort() // whoever was asked to be joined is not there any more
+		}
 		m.mu.Unlock()
 		switch {
 		case holding && left <= 0:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type herd struct {
 	settings  Settings
 	workerID  string
 	node      int32
+	gone      func() ([]int32, <-chan struct{}) // see Config.Gone
 	store     *store.Store
 	runner    *task.Runner
 	providers *provider.Providers
@@ -55,6 +57,7 @@ type herd struct {
 	tenure     *tenure // nil: nothing may run
 	releasing  bool    // something runs that was assigned away: the worker joins again when it has ended
 	units      map[workID]*unit
+	dead       map[int32]bool // nodes that are gone, as of the last look
 	requests   map[string]requested
 }
 
@@ -70,10 +73,12 @@ func (h *herd) run(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		changed := h.store.Changed() // before the look, so that nothing is missed between the two
+		nodes := h.bury(ctx)
 		h.take(h.store.Configs())
 		h.reconcile()
 		select {
 		case <-changed:
+		case <-nodes:
 		case event := <-h.events:
 			event()
 		case <-tick.C:
@@ -126,6 +131,34 @@ func (h *herd) lost(why error) {
 	})
 }
 
+// bury takes workers out of the group whose nodes have gone since the last look, so that nobody waits for the end of
+// their sessions. It gives a channel that is closed when that may have changed.
+func (h *herd) bury(ctx context.Context) <-chan struct{} {
+	if h.gone == nil {
+		return nil
+	}
+	nodes, changed := h.gone()
+	dead := make(map[int32]bool, len(nodes))
+	for _, n := range nodes {
+		dead[n] = true
+	}
+	before := h.dead
+	h.dead = dead
+	if h.tenure == nil {
+		return changed
+	}
+	for _, p := range h.tenure.Workers {
+		if dead[p.Node] && !before[p.Node] && p.Node != h.node {
+			h.work.Go(func() {
+				short, cancel := context.WithTimeout(ctx, h.settings.SessionTimeout)
+				defer cancel()
+				_ = h.member.remove(short, p.Member) // else it is noticed by the end of its session
+			})
+		}
+	}
+	return changed
+}
+
 // claim is what the worker says of itself.
 func (h *herd) claim(fresh bool) claim {
 	c := claim{Node: h.node, WorkerID: h.workerID, Offset: h.store.Configs().Offset, Owned: []workID{}}
@@ -145,12 +178,12 @@ func (h *herd) divide(ctx context.Context, claims map[string]claim) map[string]s
 	}
 	configs := h.store.Configs()
 	var holders []holder
-	var workers []string
+	var workers []peer
 	for id, c := range claims {
 		holders = append(holders, holder{ID: id, Owned: c.Owned})
-		workers = append(workers, c.WorkerID)
+		workers = append(workers, peer{Member: id, Node: c.Node, WorkerID: c.WorkerID})
 	}
-	slices.Sort(workers)
+	slices.SortFunc(workers, func(a, b peer) int { return strings.Compare(a.Member, b.Member) })
 	out := make(map[string]share, len(claims))
 	for id, run := range assign(holders, workOf(configs)) {
 		out[id] = share{Leader: h.workerID, Offset: configs.Offset, Run: run, Workers: workers}
@@ -265,7 +298,7 @@ func (h *herd) review(id workID, u *unit, assigned bool) {
 // outdated says whether a unit has to start anew to be what the configs say.
 func (h *herd) outdated(u *unit, c *store.Connector) bool {
 	if u.id.Task == connectorObject {
-		return !maps.Equal(u.plan.props, c.Props)
+		return c.Offset != u.plan.offset // it changed, or was deleted and made again
 	}
 	if c.Inconsistent {
 		return false // it goes on as it is until there are new ones
@@ -287,7 +320,7 @@ func (h *herd) plan(id workID) *plan {
 		return nil
 	}
 	class, err := h.class(c.Props["connector.class"])
-	p := &plan{class: class, fault: err, props: c.Props, aim: c.Target, fence: c.FencedOffset}
+	p := &plan{class: class, fault: err, props: c.Props, offset: c.Offset, aim: c.Target, fence: c.FencedOffset}
 	if id.Task == connectorObject {
 		return p
 	}
@@ -353,7 +386,8 @@ func (h *herd) mourn(t *tenure) {
 }
 
 func (h *herd) mournOne(t *tenure, id workID, st store.Status, ok bool) {
-	if ok && st.State != stateUnassigned && !slices.Contains(t.Workers, st.WorkerID) {
+	lives := slices.ContainsFunc(t.Workers, func(p peer) bool { return p.WorkerID == st.WorkerID })
+	if ok && st.State != stateUnassigned && !lives {
 		h.statuses.put(id, store.Status{State: stateUnassigned, WorkerID: h.workerID, Generation: int64(t.generation)}, true)
 	}
 }

@@ -153,7 +153,7 @@ func (e *taskError) Error() string { return e.err.Error() }
 // publish stores the settings of the tasks, if there are new ones, and fences the tasks before them.
 func (r *connectorRun) publish(ctx context.Context, state store.State) error {
 	c := r.herd.store.Configs().Connectors[r.name]
-	if c == nil || !maps.Equal(c.Props, r.plan.props) {
+	if c == nil || c.Offset != r.plan.offset {
 		return nil // the herd is about to end this
 	}
 	if state == store.Started && r.object != nil && (r.askTasks || c.Inconsistent) {
@@ -222,7 +222,7 @@ func (r *connectorRun) putTasks(ctx context.Context, tasks []map[string]string) 
 	_, err := r.herd.store.Update(ctx, func(all *store.Configs) ([]store.Change, error) {
 		wrote = false
 		c := all.Connectors[r.name]
-		if c == nil || c.Target == store.Stopped || !maps.Equal(c.Props, r.plan.props) {
+		if c == nil || c.Target == store.Stopped || c.Offset != r.plan.offset {
 			return nil, errOutdated
 		}
 		if !c.Inconsistent && c.TasksOffset > c.Offset && slices.EqualFunc(c.Tasks, tasks, maps.Equal) {

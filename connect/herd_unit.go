@@ -34,12 +34,13 @@ var errHang = errors.New("it did not stop in time and was abandoned")
 
 // plan is how something is to run. It never changes.
 type plan struct {
-	class *plugin.Class
-	fault error             // why there is no class
-	props map[string]string // with references
-	aim   store.State       // at first
-	tasks int               // of the connector, for a task
-	fence int64             // the FencedOffset of the connector
+	class  *plugin.Class
+	fault  error             // why there is no class
+	props  map[string]string // with references
+	offset int64             // of the connector's config
+	aim    store.State       // at first
+	tasks  int               // of the connector, for a task
+	fence  int64             // the FencedOffset of the connector
 }
 
 func (p *plan) source() bool { return p.class != nil && p.class.Kind == plugin.SourceKind }

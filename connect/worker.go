@@ -36,7 +36,10 @@ type Config struct {
 	// ScratchDir is a folder for files of tasks. What is in it when the worker starts is from an earlier run, and goes.
 	ScratchDir string
 	// AwaitTopic waits until a topic exists, at little cost; nil: the cluster is asked now and then.
-	AwaitTopic  func(ctx context.Context, topic string) error
+	AwaitTopic func(ctx context.Context, topic string) error
+	// Gone says which nodes are out of service, and gives a channel that is closed when that may have changed; nil: a
+	// worker that is gone is noticed by the end of its session alone.
+	Gone        func() (nodes []int32, changed <-chan struct{})
 	Environment func(name string) (string, bool) // of the process; nil: nothing is in it
 	Logger      *slog.Logger
 	Loggers     *Loggers // of which the parts of the worker have one each; nil: all have Logger
@@ -159,14 +162,14 @@ func (w *Worker) newHerd() (*herd, error) {
 		return nil, err
 	}
 	h := &herd{
-		settings: s, workerID: w.cfg.WorkerID, node: w.cfg.NodeID, store: w.store, runner: runner,
+		settings: s, workerID: w.cfg.WorkerID, node: w.cfg.NodeID, gone: w.cfg.Gone, store: w.store, runner: runner,
 		providers: w.providers(), class: w.Class, log: w.logger("herd"), statuses: newStatuses(w.store, w.log),
 		events: make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
 		units: make(map[workID]*unit), requests: make(map[string]requested),
 	}
 	h.metrics = newMetrics(w.cfg.Registerer, h)
 	m := newMembership(s, w.cfg.Requests, w.logger("group"), w.fork())
-	m.claim, m.divide, m.assigned, m.lost = h.claim, h.divide, h.assigned, h.lost
+	m.claim, m.divide, m.joins, m.assigned, m.lost = h.claim, h.divide, h.metrics.joining, h.assigned, h.lost
 	h.member = m
 	return h, nil
 }

@@ -86,7 +86,10 @@ func newLab(t *testing.T, settings ...string) *lab {
 			c.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return hearing{wrap(r), l, node} }
 		},
 	})
+	l.unwatch = func() {}
+	t.Cleanup(func() { l.unwatch() })
 	t.Cleanup(func() { // sooner than three that stop in order
+		l.stopAll()
 		for id := 1; id <= 3; id++ {
 			if n := l.cluster.Node(id); n != nil {
 				_ = n.Kill()
@@ -108,11 +111,7 @@ func (l *lab) watch(node int) {
 		defer close(done)
 		_ = s.Run(ctx)
 	}()
-	if l.unwatch != nil {
-		l.unwatch()
-	} else {
-		l.t.Cleanup(func() { l.unwatch() })
-	}
+	l.unwatch()
 	l.unwatch = func() {
 		cancel()
 		<-done
@@ -248,6 +247,22 @@ func (l *lab) checkOnceFrom(node int, topic string, files, count int) {
 	}
 	l.await("all lines are there", 20*time.Second, func() bool { return len(l.readFrom(node, topic)) >= len(want) })
 	require.ElementsMatch(l.t, want, l.readFrom(node, topic))
+}
+
+// stopAll stops all connectors, as far as that is possible, so that none is in the way when the nodes are killed.
+func (l *lab) stopAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_, _ = l.store.Update(ctx, func(all *store.Configs) (out []store.Change, _ error) {
+		for name := range all.Connectors {
+			out = append(out, store.PutTasks(name, nil), store.SetTarget(name, store.Stopped))
+		}
+		return out, nil
+	})
+	names := slices.Collect(maps.Keys(l.store.Configs().Connectors))
+	for ctx.Err() == nil && slices.ContainsFunc(names, func(name string) bool { return l.states(name, 0)[0] == "RUNNING" }) {
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 // breakTasks writes a commit of more tasks than there are.
