@@ -175,7 +175,7 @@ func (l *Loggers) Set(name, to string) ([]string, error) {
 func (l *Loggers) know(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.names) >= mostLoggers && !l.names[name] {
+	if len(l.names) >= mostLoggers && !l.names[name] && name != rootLogger {
 		return refuse(badRequest, "There are %d loggers, which is the most.", mostLoggers)
 	}
 	l.names[name] = true

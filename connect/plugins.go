@@ -16,9 +16,11 @@ type catalog struct {
 	others  []plugin.Info  // converters, header converters, transforms and predicates, by class
 }
 
+// newCatalog makes a catalog. Of two classes of one name it has the first.
 func newCatalog(classes []plugin.Class) *catalog {
 	c := &catalog{classes: slices.Clone(classes), others: slices.Concat(convert.Classes(), transform.Classes())}
-	slices.SortFunc(c.classes, func(a, b plugin.Class) int { return strings.Compare(a.Class, b.Class) })
+	slices.SortStableFunc(c.classes, func(a, b plugin.Class) int { return strings.Compare(a.Class, b.Class) })
+	c.classes = slices.CompactFunc(c.classes, func(a, b plugin.Class) bool { return a.Class == b.Class })
 	slices.SortStableFunc(c.others, func(a, b plugin.Info) int { return strings.Compare(a.Class, b.Class) })
 	return c
 }
