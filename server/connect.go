@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	"millrace/client"
 	"millrace/connect"
 	"millrace/connect/plugin"
+	"millrace/connect/postgres/cdc"
+	"millrace/connect/postgres/sink"
 	"millrace/server/metadata"
 )
 
@@ -24,8 +27,10 @@ type connectors struct {
 // scratchDir is the folder for files of tasks, in the data directory.
 const scratchDir = "connect-scratch"
 
-// classes are the classes of connectors that the node has.
-func (n *Node) classes() []plugin.Class { return n.cfg.Connectors }
+// classes are the classes of connectors that the node has. Those that it was given go before its own of the same name.
+func (n *Node) classes() []plugin.Class {
+	return slices.Concat(n.cfg.Connectors, []plugin.Class{cdc.Class()}, sink.Classes())
+}
 
 // openConnect makes the node's worker, which works from when the node has joined. The node is ready without it.
 func (n *Node) openConnect(c *client.Client) (err error) {
