@@ -155,8 +155,8 @@ func TestTransactionThatTimesOut(t *testing.T) {
 	wire.set(0, kmsg.EndTxn)
 	until(t, "it goes on", func() bool { return l.next() > at+50 })
 	require.NoError(t, j.stop())
-	n := l.next()
-	require.Equal(t, numbers(0, n), values(l.read("numbers")))
+	got := values(l.read("numbers"))
+	require.Equal(t, numbers(0, l.next()), got)
 }
 
 // TestSinkThatLosesItsPlace keeps a task's heartbeats from its group for longer than a session.

@@ -117,7 +117,8 @@ func TestZombieEndsQuietly(t *testing.T) {
 	at := l.next()
 	until(t, "the other one writes", func() bool { return l.next() > at+20 })
 	require.NoError(t, b.stop())
-	require.Equal(t, numbers(0, l.next()), values(l.read("numbers")))
+	got := values(l.read("numbers"))
+	require.Equal(t, numbers(0, l.next()), got)
 }
 
 func TestStillOwnerEndsTask(t *testing.T) {
