@@ -14,8 +14,8 @@ import (
 	"millrace/connect/plugin"
 )
 
-const benchTable = "CREATE TABLE b (id bigint PRIMARY KEY, customer bigint, name text, note text, amount numeric(12,2), " +
-	"ok boolean, at timestamp(3))"
+const benchTable = "CREATE TABLE b (id bigint PRIMARY KEY, customer bigint, name text, note text, " +
+	"amount numeric(12,2), ok boolean, at timestamp(3))"
 
 var benchSchema = data.NewStruct("b",
 	data.Field{Name: "id", Schema: schema(data.Int64)},
@@ -45,7 +45,8 @@ func benchBatches(size int) []*plugin.SinkBatch {
 		for range size {
 			r := benchRow(offset * 7919 % rows)
 			r.Topic, r.Offset = "b", offset
-			b.Records = append(b.Records, &plugin.SinkRecord{Record: r, Origin: plugin.Origin{TopicPartition: at, Offset: offset}})
+			b.Records = append(b.Records, &plugin.SinkRecord{Record: r, Origin: plugin.Origin{TopicPartition: at,
+				Offset: offset}})
 			offset++
 		}
 		b.Next[at] = offset
@@ -94,7 +95,8 @@ func benchCopy(b *testing.B, batches []*plugin.SinkBatch) {
 		for _, batch := range batches {
 			tx, err := d.conn.Begin(ctx)
 			require.NoError(b, err)
-			_, err = tx.CopyFrom(ctx, pgx.Identifier{"s"}, columns, pgx.CopyFromSlice(len(batch.Records), func(i int) ([]any, error) {
+			_, err = tx.CopyFrom(ctx, pgx.Identifier{"s"}, columns, pgx.CopyFromSlice(len(batch.Records), func(i int) (
+				[]any, error) {
 				v := batch.Records[i].Value.(*data.StructValue).Values
 				at := v[6].(int64)
 				return []any{v[0], v[1], v[2], v[3], "46.60", v[5], fmt.Sprintf("2023-11-14 22:13:%02d", at%60)}, nil

@@ -239,7 +239,8 @@ func encodeMicroDuration(dst []byte, v any) ([]byte, error) {
 }
 
 // timeText is the encoder of times in words. ISO 8601 is brought into the form that PostgreSQL has for years before 1
-// and beyond 9999, and into UTC where the column has no zone, which would ignore it. All else is for the server to read.
+// and beyond 9999, and into UTC where the column has no zone, which would ignore it. All else is for the server to
+// read.
 func (c *codec) timeText(oid uint32) encoder {
 	return func(dst []byte, v any) ([]byte, error) {
 		s, ok := v.(string)

@@ -24,16 +24,16 @@ type proxy struct {
 	server string
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-	left   [2]int // bytes until the cut: of the client's, of the server's; -1: none
-	paused chan struct{}
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	left  [2]int // bytes until the cut: of the client's, of the server's; -1: none
 }
 
 func newProxy(t *testing.T, d *db) (*proxy, string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{l: l, server: net.JoinHostPort(d.srv.Host(), d.srv.Port()), conns: map[net.Conn]bool{}, left: [2]int{-1, -1}}
+	p := &proxy{l: l, server: net.JoinHostPort(d.srv.Host(), d.srv.Port()), conns: map[net.Conn]bool{},
+		left: [2]int{-1, -1}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -73,7 +73,7 @@ func (p *proxy) pipe(from, to net.Conn, way int) {
 	for {
 		n, err := from.Read(b)
 		p.mu.Lock()
-		paused, cut := p.paused, false
+		cut := false
 		if p.left[way] >= 0 && n > 0 {
 			if n >= p.left[way] {
 				n, cut = p.left[way], true
@@ -83,9 +83,6 @@ func (p *proxy) pipe(from, to net.Conn, way int) {
 			}
 		}
 		p.mu.Unlock()
-		if paused != nil {
-			<-paused
-		}
 		if _, werr := to.Write(b[:n]); err != nil || werr != nil {
 			return
 		}
@@ -125,20 +122,6 @@ func (p *proxy) count(way int, f func()) int {
 	return n
 }
 
-// pause holds all bytes until the function that it gives is called.
-func (p *proxy) pause() (resume func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := make(chan struct{})
-	p.paused = c
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.paused = nil
-		close(c)
-	}
-}
-
 const plainTable = "CREATE TABLE t (id bigint, name text, n int)" // without a key: what is written twice is there twice
 
 func insertProps(url string) map[string]string {
@@ -149,7 +132,8 @@ func insertProps(url string) map[string]string {
 func exact(t *testing.T, d *db, n int, partitions int) {
 	t.Helper()
 	require.Equal(t, fmt.Sprintf("%d|%d|%d\n", n, n, n-1), d.text("SELECT count(*), count(DISTINCT id), max(id) FROM t"))
-	require.Equal(t, fmt.Sprintf("%d|%d\n", partitions, n), d.text("SELECT count(*), sum(next_offset) FROM connect.sink_offset"))
+	require.Equal(t, fmt.Sprintf("%d|%d\n", partitions, n), d.text(
+		"SELECT count(*), sum(next_offset) FROM connect.sink_offset"))
 }
 
 // A connection that breaks at any byte of a transaction, in either direction: each record is written once.
@@ -213,8 +197,8 @@ func TestKilledAtRandom(t *testing.T) {
 				p.cutAfter(rnd.IntN(2), rnd.IntN(2000))
 				continue
 			}
-			_, _ = killer.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND state <> 'idle'"+
-				" AND application_name = 'millrace'", strings.TrimPrefix(pathOf(d.url), "/"))
+			_, _ = killer.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 "+
+				"AND state <> 'idle' AND application_name = 'millrace'", strings.TrimPrefix(pathOf(d.url), "/"))
 		}
 	})
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -340,7 +324,8 @@ func awaitLock(t *testing.T, d *db) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for ctx.Err() == nil {
-		if d.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") != "0\n" {
+		if d.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
+			"AND wait_event_type = 'Lock'") != "0\n" {
 			return
 		}
 		wait(ctx, 5*time.Millisecond)
@@ -356,7 +341,8 @@ func TestThawedOwnerIsFenced(t *testing.T) {
 		ts.add("t", 0, record(int64(i), "a", nil))
 	}
 	_, thaw := frozen(t, ts, insertProps(d.url))
-	d.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'")
+	d.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() " +
+		"AND state LIKE 'idle in%'")
 	heir := newRunner(t, ts, insertProps(d.url))
 	require.NoError(t, heir.start(t.Context(), tp("t", 0)))
 	defer heir.stop()

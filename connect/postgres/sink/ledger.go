@@ -71,7 +71,8 @@ func keysOf(partitions []plugin.OpenPartition) (topics []string, numbers []int32
 
 // claim takes partitions over, in one transaction: the row's lock is waited for, so that what the last owner had under
 // way is over, and the epoch is raised, so that it can begin nothing more.
-func (l *ledger) claim(ctx context.Context, s *session, open []plugin.OpenPartition) (map[client.TopicPartition]*partition, error) {
+func (l *ledger) claim(ctx context.Context, s *session, open []plugin.OpenPartition) (
+	map[client.TopicPartition]*partition, error) {
 	got := map[client.TopicPartition]*partition{}
 	err := pgx.BeginFunc(ctx, s.Conn, func(tx pgx.Tx) error {
 		clear(got)
@@ -112,7 +113,8 @@ func (l *ledger) claim(ctx context.Context, s *session, open []plugin.OpenPartit
 }
 
 // lock makes the rows that are missing and locks all, in order.
-func (l *ledger) lock(ctx context.Context, tx pgx.Tx, open []plugin.OpenPartition) (map[client.TopicPartition]*claimed, error) {
+func (l *ledger) lock(ctx context.Context, tx pgx.Tx, open []plugin.OpenPartition) (
+	map[client.TopicPartition]*claimed, error) {
 	topics, numbers := keysOf(open)
 	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockWait+"'"); err != nil {
 		return nil, err
@@ -151,7 +153,8 @@ func (l *ledger) lock(ctx context.Context, tx pgx.Tx, open []plugin.OpenPartitio
 
 // begin is the offset to begin at, or why not to.
 func (l *ledger) begin(p *plugin.OpenPartition, row *claimed) (int64, error) {
-	const remedy = "to begin anew, stop the connector and reset or set its offsets (DELETE or PATCH /connectors/NAME/offsets)"
+	const remedy = "to begin anew, stop the connector and reset or set its offsets (DELETE or PATCH " +
+		"/connectors/NAME/offsets)"
 	if row.group != "" && row.group != l.group {
 		return 0, fmt.Errorf("the offset ledger holds partition %s for a sink named %q of consumer group %s (%s), and this "+
 			"one is of group %s: set %s for one of the two; or, if that one is no more, %s",
@@ -213,8 +216,8 @@ func (l *ledger) advance(ctx context.Context, s *session, parts map[client.Topic
 // errBehind says that the ledger is not as the task left it.
 var errBehind = errors.New("the offset ledger was changed by another")
 
-// look reads where the ledger is after the connection was lost: what the last transaction's outcome was, and whether the
-// partitions are still this task's.
+// look reads where the ledger is after the connection was lost: what the last transaction's outcome was, and whether
+// the partitions are still this task's.
 func (l *ledger) look(ctx context.Context, s *session, parts map[client.TopicPartition]*partition) error {
 	if len(parts) == 0 {
 		return nil
@@ -248,8 +251,8 @@ func (l *ledger) look(ctx context.Context, s *session, parts map[client.TopicPar
 	return nil
 }
 
-// alter sets offsets, or forgets them where they are negative. No offsets: all are forgotten. Epochs are raised, so that
-// a task which is still about writes nothing more.
+// alter sets offsets, or forgets them where they are negative. No offsets: all are forgotten. Epochs are raised, so
+// that a task which is still about writes nothing more.
 func (l *ledger) alter(ctx context.Context, conn *pgx.Conn, offsets map[client.TopicPartition]int64) error {
 	if len(offsets) == 0 {
 		_, err := conn.Exec(ctx, `UPDATE `+l.table+` SET next_offset = -1, epoch = epoch + 1, topic_id = NULL,

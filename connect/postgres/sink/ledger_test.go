@@ -147,14 +147,16 @@ func TestAlterOffsets(t *testing.T) {
 
 	require.NoError(t, alter(plugin.Offset{Partition: at(int64(0))}))
 	require.Equal(t, "t|0|-1\nt|1|5\n", d.ledger())
-	require.Equal(t, "4\n", d.text("SELECT epoch FROM connect.sink_offset WHERE kpartition = 0"), "an epoch never comes back")
+	require.Equal(t, "4\n", d.text("SELECT epoch FROM connect.sink_offset WHERE kpartition = 0"),
+		"an epoch never comes back")
 	got, err = opened(t, d, "other group now", plugin.OpenPartition{TopicID: [16]byte{6}, Committed: 2, End: 9})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, got)
 	require.NoError(t, alter())
 	require.Equal(t, "t|0|-1\nt|1|-1\n", d.ledger())
 
-	require.ErrorContains(t, alter(plugin.Offset{Partition: map[string]any{"topic": "t"}}), "kafka_topic and kafka_partition")
+	require.ErrorContains(t, alter(plugin.Offset{Partition: map[string]any{"topic": "t"}}),
+		"kafka_topic and kafka_partition")
 	require.ErrorContains(t, alter(plugin.Offset{Partition: at(int64(0)), Offset: map[string]any{"kafka_offset": -4.0}}),
 		"kafka_offset, a number from 0 on")
 }
@@ -171,8 +173,8 @@ func TestLedgerThatWentBack(t *testing.T) {
 	require.NoError(t, r.drain(t.Context()))
 	d.exec("DELETE FROM t WHERE id > 2", "UPDATE connect.sink_offset SET next_offset = 3")
 	ts.add("t", 0, record(6, "a", nil))
-	require.ErrorContains(t, r.drain(t.Context()), "the offset ledger is at 3 in partition t-0, and was at 6: the database was "+
-		"restored or failed over")
+	require.ErrorContains(t, r.drain(t.Context()), "the offset ledger is at 3 in partition t-0, and was at 6: "+
+		"the database was restored or failed over")
 	r.stop()
 	require.NoError(t, r.start(t.Context(), tp("t", 0)))
 	defer r.stop()
@@ -236,7 +238,8 @@ func TestMigrationsRace(t *testing.T) {
 	defer db.Close()
 	require.NoError(t, migrations.Apply(t.Context(), db, "app", migrations.Helpers))
 	d.exec("CREATE TABLE orders (id int PRIMARY KEY, note text)", "INSERT INTO orders VALUES (1, 'a')",
-		"SELECT app.add_xid_column('orders')", "INSERT INTO orders VALUES (2, 'b')", "UPDATE orders SET note = 'c' WHERE id = 1",
+		"SELECT app.add_xid_column('orders')", "INSERT INTO orders VALUES (2, 'b')",
+		"UPDATE orders SET note = 'c' WHERE id = 1",
 		"INSERT INTO app.signal VALUES ('1', 'log', NULL)", "INSERT INTO app.heartbeat VALUES (1)")
 	require.Equal(t, "2|b\n1|c\n", d.text("SELECT id, note FROM orders ORDER BY tx"))
 }

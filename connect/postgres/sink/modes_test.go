@@ -92,7 +92,8 @@ func TestModes(t *testing.T) {
 }
 
 func TestUpdateChangesRowsThatAreThere(t *testing.T) {
-	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text, n int)", "INSERT INTO t VALUES (1, 'old', 1), (3, 'x', 3)")
+	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text, n int)",
+		"INSERT INTO t VALUES (1, 'old', 1), (3, 'x', 3)")
 	ts := newTopics()
 	ts.add("t", 0, record(1, "new", int32(2)))
 	ts.add("t", 0, record(2, "none", int32(2)))
@@ -164,7 +165,8 @@ func TestNullValues(t *testing.T) {
 	require.ErrorContains(t, r.reasons[0], "record 0 of partition 0 of topic t: the value is null")
 	require.Equal(t, "1\n", d.text("SELECT count(*) FROM t"))
 
-	deb := settings(debezium, d.url, "insert.mode", "upsert", "primary.key.mode", "record_key", "offset.ledger.name", "deb")
+	deb := settings(debezium, d.url, "insert.mode", "upsert", "primary.key.mode", "record_key", "offset.ledger.name",
+		"deb")
 	require.Empty(t, run(t, ts, deb).reported)
 	require.Equal(t, "1\n", d.text("SELECT count(*) FROM t"))
 	deb["delete.enabled"], deb["offset.ledger.name"] = "true", "deb2"

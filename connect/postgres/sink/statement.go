@@ -8,8 +8,8 @@ import (
 	"millrace/connect/postgres"
 )
 
-// Statements read rows from a relation s with columns c0, c1... It is made of arrays of text, one for each column, or is
-// a temporary table that rows were copied to.
+// Statements read rows from a relation s with columns c0, c1... It is made of arrays of text, one for each column, or
+// is a temporary table that rows were copied to.
 
 // fromArrays is the relation made of arrays.
 func fromArrays(n int) string {
@@ -132,13 +132,14 @@ func (s *columnSet) update() string {
 	if len(sets) == 0 {
 		return ""
 	}
-	return "UPDATE " + s.table() + " AS t SET " + strings.Join(sets, ", ") + " FROM " + s.typedRows(s.columns) + " WHERE " +
-		s.match(s.columns)
+	return "UPDATE " + s.table() + " AS t SET " + strings.Join(sets, ", ") + " FROM " + s.typedRows(s.columns) +
+		" WHERE " + s.match(s.columns)
 }
 
 // insertMissing is the INSERT of rows that are not there.
 func (s *columnSet) insertMissing() string {
-	from := s.typedRows(s.columns) + " WHERE NOT EXISTS (SELECT FROM " + s.table() + " AS t WHERE " + s.match(s.columns) + ")"
+	from := s.typedRows(s.columns) + " WHERE NOT EXISTS (SELECT FROM " + s.table() + " AS t WHERE " +
+		s.match(s.columns) + ")"
 	return s.insert(from, true)
 }
 

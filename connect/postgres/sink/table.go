@@ -195,7 +195,8 @@ func (t *table) set(columns, keys []int) *columnSet {
 
 // without is the set less some columns, none of which is of the key.
 func (s *columnSet) without(absent []int) *columnSet {
-	return s.t.set(slices.DeleteFunc(slices.Clone(s.columns), func(c int) bool { return slices.Contains(absent, c) }), s.keys)
+	away := func(c int) bool { return slices.Contains(absent, c) }
+	return s.t.set(slices.DeleteFunc(slices.Clone(s.columns), away), s.keys)
 }
 
 // union is the set with another's columns.

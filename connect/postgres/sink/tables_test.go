@@ -131,8 +131,8 @@ func TestNewColumnsNeedADefault(t *testing.T) {
 
 // Maps without a schema go into tables that are there.
 func TestMapsWithoutSchema(t *testing.T) {
-	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text, at timestamptz, doc jsonb, tags text[], price numeric, "+
-		"ok bool, day date)")
+	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text, at timestamptz, doc jsonb, tags text[], "+
+		"price numeric, ok bool, day date)")
 	ts := newTopics()
 	add := func(v map[string]any) {
 		ts.add("t", 0, data.Record{Key: map[string]any{"id": v["id"]}, Value: v})
@@ -157,7 +157,8 @@ func TestMapsWithoutSchema(t *testing.T) {
 func TestTextValues(t *testing.T) {
 	d := newDB(t)
 	ts := newTopics()
-	ts.add("t", 0, data.Record{KeySchema: schema(data.Int64), Key: int64(7), ValueSchema: schema(data.String), Value: "hello"})
+	ts.add("t", 0, data.Record{KeySchema: schema(data.Int64), Key: int64(7), ValueSchema: schema(data.String),
+		Value: "hello"})
 	r := run(t, ts, settings(native, d.url, "pk.fields", "id", "auto.create", "true"))
 	require.Empty(t, r.reasons)
 	require.Equal(t, "7|hello\n", d.text("SELECT id, record_value FROM t"))

@@ -89,7 +89,8 @@ func migrate(ctx context.Context, c *config) error {
 	db.SetMaxOpenConns(4)
 	if err := ledgerThere(ctx, db, c.ledgerSchema); err != nil {
 		return postgres.Explain(err, "prepare the offset ledger in schema "+c.ledgerSchema+
-			" (the role needs CREATE on the database, or the schema and its tables must be there: "+keyLedger+"=off does without)")
+			" (the role needs CREATE on the database, or the schema and its tables must be there: "+
+			keyLedger+"=off does without)")
 	}
 	return nil
 }
@@ -151,7 +152,8 @@ func (t *task) Open(ctx context.Context, partitions []plugin.OpenPartition) erro
 // hanging owner has under way.
 const claimTime = 3 * idleLimit
 
-func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (map[client.TopicPartition]*partition, error) {
+func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
+	map[client.TopicPartition]*partition, error) {
 	deadline, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
 	for {
@@ -252,7 +254,8 @@ func perRecord(err error) bool {
 
 // due is what of a batch is not in the database yet. A batch that is tried again may be there, in whole or, where
 // partitions changed hands, in part.
-func (t *task) due(b *plugin.SinkBatch) (records []*plugin.SinkRecord, next map[client.TopicPartition]int64, err error) {
+func (t *task) due(b *plugin.SinkBatch) (records []*plugin.SinkRecord, next map[client.TopicPartition]int64,
+	err error) {
 	if t.ledger == nil {
 		return b.Records, nil, nil
 	}
@@ -302,7 +305,8 @@ func (t *task) settle(next map[client.TopicPartition]int64, err error) {
 }
 
 // PreCommit says where the ledger is, so that the group's offsets show it.
-func (t *task) PreCommit(_ context.Context, current map[client.TopicPartition]int64) (map[client.TopicPartition]int64, error) {
+func (t *task) PreCommit(_ context.Context, current map[client.TopicPartition]int64) (
+	map[client.TopicPartition]int64, error) {
 	if t.ledger == nil {
 		return current, nil
 	}

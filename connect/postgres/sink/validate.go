@@ -104,7 +104,8 @@ func (v *validation) ledger(ctx context.Context) {
 	}
 	role := postgres.Quote(v.cfg.conn.User)
 	if !v.ask(ctx, keyLedgerSchema, "SELECT has_schema_privilege($1, 'USAGE')", schema) {
-		v.fault(keyLedgerSchema, "the role may not use schema %s: GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, schema, role)
+		v.fault(keyLedgerSchema, "the role may not use schema %s: GRANT USAGE, CREATE ON SCHEMA %s TO %s", schema, schema,
+			role)
 		return
 	}
 	for _, name := range []string{"sink_offset", "millrace_ledger_version"} {
@@ -134,7 +135,8 @@ func (v *validation) privileges(ctx context.Context, key, regclass, shown string
 		}
 	}
 	if lacking != nil {
-		v.fault(key, "the role lacks privileges on table %s: GRANT %s ON %s TO %s", shown, strings.Join(lacking, ", "), regclass,
+		v.fault(key, "the role lacks privileges on table %s: GRANT %s ON %s TO %s", shown, strings.Join(lacking, ", "),
+			regclass,
 			postgres.Quote(v.cfg.conn.User))
 	}
 }
@@ -147,7 +149,8 @@ func (v *validation) table(ctx context.Context, name string) {
 		return
 	}
 	if schema != "" && !v.ask(ctx, v.names.format, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema) {
-		v.fault(v.names.format, "there is no schema %s: CREATE SCHEMA %s, or change the setting", schema, postgres.Quote(schema))
+		v.fault(v.names.format, "there is no schema %s: CREATE SCHEMA %s, or change the setting", schema,
+			postgres.Quote(schema))
 		return
 	}
 	found, err := loadTable(ctx, v.conn, schema, table)
@@ -167,7 +170,8 @@ func (v *validation) creatable(ctx context.Context, schema, name string) {
 		v.fault(v.names.format, "there is no table %s: create it, or set %s=basic", name, v.names.evolution)
 	case !v.cfg.create:
 		v.fault(v.names.format, "there is no table %s: create it, or set %s=true", name, v.names.create)
-	case !v.ask(ctx, v.names.format, "SELECT coalesce(has_schema_privilege(coalesce(nullif($1, ''), current_schema()), 'CREATE'), false)", schema):
+	case !v.ask(ctx, v.names.format, "SELECT coalesce(has_schema_privilege(coalesce(nullif($1, ''), current_schema()), "+
+		"'CREATE'), false)", schema):
 		if schema == "" {
 			schema = "public"
 		}
@@ -206,7 +210,7 @@ func (v *validation) writable(ctx context.Context, t *table) {
 		return
 	}
 	if len(keys) == 0 && len(t.Unique) == 0 || len(keys) > 0 && !t.unique(keys) {
-		v.fault(v.names.pkFields, "upserts need a unique index on exactly the columns of the key, and table %s has none on (%s): "+
-			"CREATE UNIQUE INDEX ON %s (%s)", t, strings.Join(keys, ", "), quoted, quoteAll(keys))
+		v.fault(v.names.pkFields, "upserts need a unique index on exactly the columns of the key, and table %s has none "+
+			"on (%s): CREATE UNIQUE INDEX ON %s (%s)", t, strings.Join(keys, ", "), quoted, quoteAll(keys))
 	}
 }

@@ -30,8 +30,8 @@ func TestValidateConnects(t *testing.T) {
 
 	require.Empty(t, validate(t, settings(native, d.url, "topics", "good")))
 	got := validate(t, settings(native, u, "topics", "good"))
-	require.Contains(t, got, "offset.ledger.schema: there is no schema connect and the role may not create it: CREATE SCHEMA "+
-		`connect AUTHORIZATION "`+role+`", or set offset.ledger=off`)
+	require.Contains(t, got, "offset.ledger.schema: there is no schema connect and the role may not create it: "+
+		`CREATE SCHEMA connect AUTHORIZATION "`+role+`", or set offset.ledger=off`)
 	require.Equal(t, 1, strings.Count(got, "\n"))
 
 	d.exec("CREATE SCHEMA connect")
@@ -44,7 +44,8 @@ func TestValidateConnects(t *testing.T) {
 	got = validate(t, settings(native, u, "topics", "good"))
 	require.Contains(t, got, "GRANT SELECT, INSERT, UPDATE ON connect.sink_offset TO")
 	require.Contains(t, got, "GRANT SELECT ON connect.millrace_ledger_version TO")
-	d.exec("GRANT SELECT, INSERT, UPDATE ON connect.sink_offset TO "+role, "GRANT SELECT ON connect.millrace_ledger_version TO "+role)
+	d.exec("GRANT SELECT, INSERT, UPDATE ON connect.sink_offset TO "+role,
+		"GRANT SELECT ON connect.millrace_ledger_version TO "+role)
 	require.Empty(t, validate(t, settings(native, u, "topics", "good")))
 
 	got = validate(t, settings(native, u, "topics", "heap"))
@@ -86,13 +87,15 @@ func TestValidateSettings(t *testing.T) {
 		more        []string
 	}{
 		{native, "pk.mode: upsert takes a primary key", []string{"pk.mode", "none", "delete.enabled", "false"}},
-		{native, "delete.enabled: to delete rows takes pk.mode=record_key", []string{"pk.mode", "kafka", "delete.enabled", "true"}},
+		{native, "delete.enabled: to delete rows takes pk.mode=record_key", []string{"pk.mode", "kafka", "delete.enabled",
+			"true"}},
 		{confluent, "delete.enabled: to delete rows takes pk.mode=record_key", []string{"delete.enabled", "true"}},
 		{debezium, "primary.key.fields: primary.key.mode=kafka takes three fields", []string{"primary.key.mode", "kafka",
 			"primary.key.fields", "a"}},
 		{native, "table.name.format: ${table} is not known", []string{"table.name.format", "${table}"}},
 		{native, `db.timezone: "Mars" is no time zone`, []string{"db.timezone", "Mars"}},
-		{native, "pk.fields: pk.mode=record_header takes the names", []string{"pk.mode", "record_header", "delete.enabled", "false"}},
+		{native, "pk.fields: pk.mode=record_header takes the names", []string{"pk.mode", "record_header", "delete.enabled",
+			"false"}},
 		{native, "connection.url: the URL is not valid", []string{"connection.url", "http://u:" + pgtest.Password + "@h/x"}},
 	} {
 		require.Contains(t, validate(t, settings(c.class, u, c.more...)), c.want)

@@ -39,8 +39,8 @@ type write struct {
 	held             map[string]bool // keys of waiting
 }
 
-// transaction writes the batch in one transaction: the ledger, tables and columns, rows. When it fails the transaction is
-// rolled back, or the connection is closed.
+// transaction writes the batch in one transaction: the ledger, tables and columns, rows. When it fails the
+// transaction is rolled back, or the connection is closed.
 func (w *write) transaction(ctx context.Context) error {
 	w.arena.b, w.written, w.deleted, w.atCommit = w.arena.b[:0], 0, 0, false
 	err := w.body(ctx)
