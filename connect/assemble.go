@@ -1,7 +1,6 @@
 package connect
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -35,11 +34,12 @@ type link struct {
 	kind   plugin.Kind
 }
 
-// converter is a converter that a config names.
+// converter is a converter that a config names, or gives settings.
 type converter struct {
-	key  string // key.converter, value.converter or header.converter
-	info *plugin.Info
-	err  error
+	key   string // key.converter, value.converter or header.converter
+	class string
+	info  *plugin.Info
+	err   error
 }
 
 // assemble finds the definitions of the settings that a connector has with a config. It looks at nothing outside.
@@ -52,7 +52,7 @@ func (w *Worker) assemble(class *plugin.Class, props map[string]string) *checked
 	c.defineChain(w.catalog, transformsKey, plugin.TransformKind)
 	c.defineChain(w.catalog, predicatesKey, plugin.PredicateKind)
 	c.define("", "", class.Defs)
-	c.defineConverters(w.catalog)
+	c.defineConverters(w)
 	c.define("", "", overrideDefs(class.Kind, props))
 	return c
 }
@@ -121,11 +121,18 @@ func (c *checked) defineChain(all *catalog, list string, kind plugin.Kind) {
 	}
 }
 
-// defineConverters adds the settings of the converters that the config names.
-func (c *checked) defineConverters(all *catalog) {
+// defineConverters adds the settings of the converters that the config names, or gives settings: those go to the worker's
+// own where the config names none.
+func (c *checked) defineConverters(w *Worker) {
+	own := map[string]string{
+		"key": w.cfg.Settings.KeyConverter, "value": w.cfg.Settings.ValueConverter, "header": w.cfg.Settings.HeaderConverter,
+	}
 	for _, part := range []string{"key", "value", "header"} {
 		key := part + ".converter"
 		class := strings.TrimSpace(c.props[key])
+		if class == "" && len(below(c.props, key+".")) > 0 {
+			class = own[part]
+		}
 		if class == "" {
 			continue
 		}
@@ -133,8 +140,8 @@ func (c *checked) defineConverters(all *catalog) {
 		if part == "header" {
 			kinds = []plugin.Kind{plugin.HeaderConverterKind, plugin.ConverterKind}
 		}
-		cv := converter{key: key}
-		if cv.info, cv.err = all.other(class, key, kinds...); cv.err == nil {
+		cv := converter{key: key, class: class}
+		if cv.info, cv.err = w.catalog.other(class, key, kinds...); cv.err == nil {
 			c.define(key+".", "", cv.info.Defs)
 		}
 		c.convert = append(c.convert, cv)
@@ -213,7 +220,7 @@ func (c *checked) anyProblem(prefix string) bool {
 func (c *checked) checkConverters() {
 	for _, cv := range c.convert {
 		if cv.err != nil {
-			c.bad(cv.key, "Invalid value %s for configuration %s: %v", c.props[cv.key], cv.key, cv.err)
+			c.bad(cv.key, "Invalid value %s for configuration %s: %v", cv.class, cv.key, cv.err)
 			continue
 		}
 		if cv.key == "header.converter" {
@@ -247,12 +254,6 @@ func (c *checked) ignored(key string) (reason string, is bool) {
 	}
 	if prefix, _ := overridePrefix(key); prefix != "" {
 		return "the client inside the server has no such setting", true
-	}
-	for _, part := range []string{"key", "value", "header"} {
-		if strings.HasPrefix(key, part+".converter.") && c.given[part+".converter"] == "" {
-			return fmt.Sprintf("it belongs to a %s.converter, and the config names none: the workers' one has the "+
-				"workers' settings", part), true
-		}
 	}
 	if g, ok := strings.CutPrefix(key, "topic.creation."); ok && c.class.Kind == plugin.SourceKind {
 		for _, name := range append(elements(c.props[creationKey]), "default") {

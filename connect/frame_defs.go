@@ -51,7 +51,7 @@ func commonDefs() plugin.Defs {
 			Name: part + ".converter", Type: plugin.ClassOf, Null: true, Importance: plugin.Low, Group: commonGroup,
 			Width: "SHORT", Display: strings.ToUpper(part[:1]) + part[1:] + " converter class",
 			Doc: "The class that translates each " + part + " between the connector and its topics; without one, the " +
-				"workers' own, with the settings that the workers have for it.",
+				"workers' own, with the settings that the workers and the connector have for it.",
 		}
 	}
 	return plugin.Defs{

@@ -12,8 +12,12 @@ import (
 	"millrace/connect/task"
 )
 
-// validateTime bounds the look at the outside that a validation takes.
-const validateTime = 15 * time.Second
+// validateTime bounds the look at the outside that a validation takes, mostChecks how many of them are under way at
+// once.
+const (
+	validateTime = 15 * time.Second
+	mostChecks   = 16
+)
 
 // ConfigKey is the definition of a setting, as the REST API tells it.
 type ConfigKey struct {
@@ -81,7 +85,10 @@ func (w *Worker) Validate(ctx context.Context, name string, props map[string]str
 	}
 	stored := w.storedProps(ctx, props[nameKey])
 	whole, masked := w.unmask(props, stored)
-	c := w.check(ctx, class, whole, masked)
+	c, err := w.check(ctx, class, whole, masked)
+	if err != nil {
+		return nil, err
+	}
 	for _, key := range nulls {
 		c.bad(key, "Invalid value null for configuration %s: it must have a value", key)
 	}
@@ -117,7 +124,10 @@ func (w *Worker) checkConfig(ctx context.Context, name string, props, stored map
 	named := maps.Clone(props)
 	named[nameKey] = name
 	whole, masked := w.unmask(named, stored)
-	c := w.check(ctx, class, whole, masked)
+	c, err := w.check(ctx, class, whole, masked)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(c.problems) > 0 {
 		return nil, nil, c.refusal(props[classKey])
 	}
@@ -126,7 +136,7 @@ func (w *Worker) checkConfig(ctx context.Context, name string, props, stored map
 
 // check gathers what is wrong with a config, beginning with what was found before.
 func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[string]string, before []plugin.Problem,
-) *checked {
+) (*checked, error) {
 	c := w.assemble(class, props)
 	c.problems = append(c.problems, before...)
 	c.references(w.providers())
@@ -137,13 +147,28 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 	for _, p := range task.CheckSettings(class.Kind, props[nameKey], c.props) {
 		c.another(p)
 	}
-	ctx, cancel := context.WithTimeout(ctx, validateTime)
-	defer cancel()
-	for _, p := range class.New().Validate(ctx, maps.Clone(c.props)) {
+	seen, err := w.look(ctx, class, c.props)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range seen {
 		c.add(p)
 	}
 	c.scrub()
-	return c
+	return c, nil
+}
+
+// look has a connector check a config by what is outside. It waits for its turn, but not for long.
+func (w *Worker) look(ctx context.Context, class *plugin.Class, props map[string]string) ([]plugin.Problem, error) {
+	ctx, cancel := context.WithTimeout(ctx, validateTime)
+	defer cancel()
+	select {
+	case w.checks <- struct{}{}:
+		defer func() { <-w.checks }()
+	case <-ctx.Done():
+		return nil, refuse(unavailable, "%d configs are being checked already: nothing was done; try again.", mostChecks)
+	}
+	return class.New().Validate(ctx, maps.Clone(props)), nil
 }
 
 // bad notes a problem.

@@ -101,6 +101,7 @@ type Worker struct {
 	store   *store.Store
 	herd    *herd
 	waiting atomic.Pointer[error] // what the worker waits for; nil: it is ready
+	checks  chan struct{}         // has an element for each look at the outside that is under way
 }
 
 // New makes a Worker. It does no I/O.
@@ -124,7 +125,7 @@ func New(cfg Config) (_ *Worker, err error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
-	w := &Worker{cfg: cfg, log: cfg.Logger, catalog: newCatalog(cfg.Classes)}
+	w := &Worker{cfg: cfg, log: cfg.Logger, catalog: newCatalog(cfg.Classes), checks: make(chan struct{}, mostChecks)}
 	w.setWaiting(errStarting)
 	s := cfg.Settings
 	w.store, err = store.New(store.Options{

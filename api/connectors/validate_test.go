@@ -124,7 +124,7 @@ func TestValidateAGoodConfig(t *testing.T) {
 	require.Equal(t, "nothing is cached here", v.ignored("cache"))
 	require.Contains(t, v.ignored("tpoics"), "no setting of this connector has this name")
 	require.Contains(t, v.ignored("consumer.override.foo"), "client")
-	require.Contains(t, v.ignored("key.converter.schemas.enable"), "key.converter")
+	require.Contains(t, v.Settings.Understood, "key.converter.schemas.enable", "of the worker's own")
 }
 
 // Errors are told at the setting that is to blame, all together, and by the connector too.

@@ -14,6 +14,10 @@ func Class() plugin.Class {
 		Info: plugin.Info{
 			Class: "io.debezium.connector.postgresql.PostgresConnector", Aliases: []string{"Postgres", "PostgresCDC"},
 			Kind: plugin.SourceKind, Version: version, Defs: Defs(),
+			Dynamic: func(key string) bool {
+				known, _ := dynamic(key, "") // its value is checked by Validate
+				return known
+			},
 		},
 		New: func() plugin.Connector { return new(connector) },
 	}
