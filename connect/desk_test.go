@@ -100,6 +100,7 @@ type desk struct {
 	t       *testing.T
 	client  *client.Client
 	cluster kmsg.Requestor
+	nodes   *servertest.Cluster // nil of one node
 	workers []*connect.Worker
 	next    int
 
@@ -130,6 +131,7 @@ func newDesk(t *testing.T, nodes int, change func(*connect.Settings)) *desk {
 		for id := 1; id <= nodes; id++ {
 			clusters = append(clusters, c.Node(id).Requestor())
 		}
+		d.nodes = c
 		t.Cleanup(func() { // sooner than all that stop in order
 			for id := 1; id <= nodes; id++ {
 				_ = c.Node(id).Kill()

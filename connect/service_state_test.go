@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millrace/connect"
+	"millrace/connect/plugin"
 	"millrace/connect/store"
 )
 
@@ -105,4 +106,55 @@ func TestStatesFromEveryNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "RESTARTING", st.Connector.State)
 	require.Equal(t, "RUNNING", st.Tasks[0].State)
+}
+
+// While a node dies that leads topics of connectors, whoever asks others is told the truth or that it cannot be told now.
+func TestOperationsWhileANodeDies(t *testing.T) {
+	d := newDesk(t, 3, nil)
+	ctx := t.Context()
+	for _, class := range []string{idleSource, idleSink} {
+		_, err := d.ask().Create(ctx, class, idleProps(class, "topics=out"), "stopped")
+		require.NoError(t, err)
+	}
+	d.awaitStates(idleSource, "STOPPED")
+	require.NoError(t, d.ask().Pause(ctx, idleSink))
+	topic, err := d.client.Renew(ctx, "connect-configs")
+	require.NoError(t, err)
+	leader := int(topic.Partitions[0].Leader)
+	var left []*connect.Worker
+	for i, w := range d.workers {
+		if i+1 != leader {
+			left = append(left, w)
+		}
+	}
+	require.NoError(t, d.nodes.Node(leader).Kill())
+	states := []func(*connect.Worker) error{
+		func(w *connect.Worker) error { return w.Pause(ctx, idleSink) },
+		func(w *connect.Worker) error { return w.Resume(ctx, idleSink) },
+		func(w *connect.Worker) error { _, err := w.Status(ctx, idleSink); return err },
+		func(w *connect.Worker) error { _, err := w.Offsets(ctx, idleSource); return err },
+		func(w *connect.Worker) error { _, err := w.Offsets(ctx, idleSink); return err },
+		func(w *connect.Worker) error {
+			_, _, err := w.PutConfig(ctx, idleSink, idleProps(idleSink))
+			return err
+		},
+		func(w *connect.Worker) error {
+			_, err := w.AlterOffsets(ctx, idleSource, []plugin.Offset{sourceOffset("a", int64(1))})
+			return err
+		},
+	}
+	done := 0
+	for began := time.Now(); done < 3*len(states); {
+		require.Less(t, time.Since(began), time.Minute)
+		for i, do := range states {
+			err := do(left[(done+i)%2])
+			var fault *connect.Error
+			if err == nil {
+				done++
+				continue
+			}
+			require.ErrorAs(t, err, &fault)
+			require.Contains(t, []int{409, 503}, fault.Status, "operation %d: %s", i, fault.Message)
+		}
+	}
 }
