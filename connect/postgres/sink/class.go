@@ -24,7 +24,7 @@ func Classes() []plugin.Class {
 
 func class(name string, aliases ...string) plugin.Class {
 	return plugin.Class{
-		Info: plugin.Info{Class: name, Aliases: aliases, Kind: plugin.SinkKind, Defs: defsOf(name)},
+		Info: plugin.Info{Class: name, Aliases: aliases, Kind: plugin.SinkKind, Version: "1", Defs: defsOf(name)},
 		New:  func() plugin.Connector { return &connector{class: name} },
 	}
 }

@@ -188,6 +188,7 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
+	kills := 0
 	killer := d.srv.Connect(t, d.srv.URL())
 	wg.Go(func() {
 		rnd := rand.New(rand.NewPCG(1, 2))
@@ -195,10 +196,12 @@ func TestKilledAtRandom(t *testing.T) {
 			wait(ctx, time.Duration(rnd.IntN(8000))*time.Microsecond)
 			if rnd.IntN(2) == 0 {
 				p.cutAfter(rnd.IntN(2), rnd.IntN(2000))
+				kills++
 				continue
 			}
-			_, _ = killer.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 "+
+			tag, _ := killer.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 "+
 				"AND state <> 'idle' AND application_name = 'millrace'", strings.TrimPrefix(pathOf(d.url), "/"))
+			kills += int(tag.RowsAffected())
 		}
 	})
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -234,6 +237,7 @@ func TestKilledAtRandom(t *testing.T) {
 	r.stop()
 	exact(t, d, rows, partitions)
 	require.Greater(t, starts, 3)
+	require.Greater(t, kills, 50)
 }
 
 func pathOf(raw string) string {

@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,6 +92,30 @@ func TestPoisonWithoutReporter(t *testing.T) {
 	require.False(t, plugin.IsRetriable(err))
 	require.Equal(t, "0\n", d.text("SELECT count(*) FROM t"))
 	require.Equal(t, "t|0|0\n", d.ledger())
+}
+
+// What the runner says to a report that it does not take is the task's error, and nothing of the batch is written.
+func TestReportIsRefused(t *testing.T) {
+	d := newDB(t, checkedTable)
+	ts := newTopics()
+	ts.add("t", 0, record(1, "good", nil))
+	ts.add("t", 0, record(2, "far too long a text", nil))
+	r := newRunner(t, ts, settings(native, d.url))
+	r.refuse = errors.New("no errors are tolerated")
+	err := runAll(t, r)
+	require.ErrorIs(t, err, r.refuse)
+	require.Len(t, r.reported, 1)
+	require.Equal(t, "0\n", d.text("SELECT count(*) FROM t"))
+
+	r = newRunner(t, ts, settings(native, d.url))
+	r.refuse = plugin.Retriable(errors.New("the topic cannot be reached"))
+	r.reporting = func() {
+		if len(r.reported) == 3 {
+			r.refuse = nil
+		}
+	}
+	require.NoError(t, runAll(t, r))
+	require.Equal(t, "1\n", d.text("SELECT count(*) FROM t"))
 }
 
 // A fault that concerns all records fails the task, and is reported for none.

@@ -182,11 +182,17 @@ func (l *ledger) begin(p *plugin.OpenPartition, row *claimed) (int64, error) {
 	case next > p.End && fresh: // the group's, which may be of a topic that is no more
 		return p.Start, nil
 	case next > p.End:
-		return 0, fmt.Errorf("the offset ledger is at %d in partition %s, which ends at %d: the topic was created again or "+
-			"lost records; %s", next, p.TopicPartition, p.End, remedy)
+		return 0, &beyondError{fmt.Sprintf("the offset ledger is at %d in partition %s, which ends at %d: the topic was "+
+			"created again or lost records; %s", next, p.TopicPartition, p.End, remedy)}
 	}
 	return next, nil
 }
+
+// beyondError says that the ledger is beyond the end of a log. A leader that has only just become one may not know
+// yet how far its log goes.
+type beyondError struct{ text string }
+
+func (e *beyondError) Error() string { return e.text }
 
 // advance moves the ledger on, as the first statement of a transaction: it takes the rows' locks. What a row is not
 // moved by is another owner's.

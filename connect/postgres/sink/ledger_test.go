@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -44,6 +45,7 @@ func TestWherePartitionsBegin(t *testing.T) {
 		more  []string
 		want  int64
 		error string
+		later bool // it may be another way in a moment
 	}{
 		{name: "nothing known", next: -1, p: plugin.OpenPartition{Committed: -1, Start: 3, End: 9}, want: 3},
 		{name: "latest", next: -1, p: plugin.OpenPartition{Committed: -1, Start: 3, End: 9}, want: 9,
@@ -60,7 +62,7 @@ func TestWherePartitionsBegin(t *testing.T) {
 		{name: "skip", next: 2, p: plugin.OpenPartition{TopicID: id, Start: 3, End: 9}, want: 3,
 			more: []string{"offset.ledger.missing", "skip"}},
 		{name: "beyond the end", next: 10, p: plugin.OpenPartition{TopicID: id, Start: 3, End: 9},
-			error: "the offset ledger is at 10 in partition t-0, which ends at 9"},
+			error: "the offset ledger is at 10 in partition t-0, which ends at 9", later: true},
 		{name: "another topic", next: 6, p: plugin.OpenPartition{TopicID: other, Start: 3, End: 9},
 			error: "topic t is not the one that the offset ledger knows"},
 	} {
@@ -70,7 +72,7 @@ func TestWherePartitionsBegin(t *testing.T) {
 			got, err := opened(t, d, "g", c.p, c.more...)
 			if c.error != "" {
 				require.ErrorContains(t, err, c.error)
-				require.False(t, plugin.IsRetriable(err))
+				require.Equal(t, c.later, plugin.IsRetriable(err))
 				require.Equal(t, before, d.text("SELECT next_offset, epoch, owner FROM connect.sink_offset"))
 				return
 			}
@@ -81,6 +83,23 @@ func TestWherePartitionsBegin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A log that stays shorter than what was written of it fails the task, but not at once.
+func TestBeyondTheEndForLong(t *testing.T) {
+	d := newDB(t)
+	r := newRunner(t, newTopics(), settings(native, d.url))
+	r.now = time.Unix(0, 0)
+	require.NoError(t, r.start(t.Context()))
+	defer r.stop()
+	p := plugin.OpenPartition{TopicPartition: tp("t", 0), Committed: -1, Start: 5, End: 5}
+	require.NoError(t, r.task.Open(t.Context(), []plugin.OpenPartition{p}))
+	p.Start, p.End = 0, 4
+	require.True(t, plugin.IsRetriable(r.task.Open(t.Context(), []plugin.OpenPartition{p})))
+	r.now = r.now.Add(31 * time.Second)
+	err := r.task.Open(t.Context(), []plugin.OpenPartition{p})
+	require.ErrorContains(t, err, "which ends at 4")
+	require.False(t, plugin.IsRetriable(err))
 }
 
 // Two sinks of one name on one database: the second is refused, and the first goes on.

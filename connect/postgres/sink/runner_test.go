@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"millrace/client"
@@ -80,6 +81,8 @@ type runner struct {
 	most      int                             // records of a partition in a batch
 	noReport  bool
 	reporting func() // called for each report
+	now       time.Time
+	refuse    error // what Report says
 
 	mu       sync.Mutex
 	reported []*plugin.SinkRecord
@@ -103,9 +106,15 @@ func newRunner(t testing.TB, ts *topics, props map[string]string) *runner {
 func (r *runner) start(ctx context.Context, partitions ...client.TopicPartition) error {
 	r.task = class(r.props["connector.class"]).New().NewSink()
 	c := plugin.SinkContext{
-		TaskContext: plugin.TaskContext{Connector: r.props["name"], Logger: slog.New(slog.DiscardHandler), Now: time.Now},
-		Group:       r.group,
-		Seek:        func(at client.TopicPartition, offset int64) { r.at[at] = offset },
+		TaskContext: plugin.TaskContext{Connector: r.props["name"], Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time {
+				if r.now.IsZero() {
+					return time.Now()
+				}
+				return r.now
+			}, Metrics: prometheus.NewRegistry()},
+		Group: r.group,
+		Seek:  func(at client.TopicPartition, offset int64) { r.at[at] = offset },
 		RequestCommit: func() {
 		},
 		Report: func(_ context.Context, rec *plugin.SinkRecord, why error) error {
@@ -116,7 +125,7 @@ func (r *runner) start(ctx context.Context, partitions ...client.TopicPartition)
 			if r.reporting != nil {
 				r.reporting()
 			}
-			return nil
+			return r.refuse
 		},
 	}
 	if r.noReport {

@@ -2,10 +2,12 @@ package sink_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"millrace/client"
@@ -204,6 +206,50 @@ func TestManyRows(t *testing.T) {
 		require.Empty(t, r.reasons)
 		require.Equal(t, "5000\n", d.text(`SELECT count(*) FROM t WHERE name = E'tab\t line\n back\\ \\N'`))
 		require.Equal(t, fmt.Sprintf("t|0|%d\n", len(ts.log[tp("t", 0)])), d.ledger())
+	}
+}
+
+// Whatever a text holds arrives as it was, by either way.
+func TestTextsArriveAsTheyAre(t *testing.T) {
+	const n = 2500
+	rnd := rand.New(rand.NewPCG(1, 2))
+	letters := []rune("\\\\\t\n\r\"'{}(),. NULLnull\\N\x01\x7fäß😀\u2028a0-_$%")
+	want := map[int64]string{}
+	s := data.NewStruct("v", data.Field{Name: "id", Schema: schema(data.Int64)},
+		data.Field{Name: "name", Schema: optional(data.String)},
+		data.Field{Name: "list", Schema: &data.Schema{Type: data.Array, Optional: true, Elem: optional(data.String)}},
+		data.Field{Name: "pairs", Schema: &data.Schema{Type: data.Map, Optional: true, Key: schema(data.String),
+			Elem: optional(data.String)}})
+	ts := newTopics()
+	for id := range int64(n) {
+		text := make([]rune, rnd.IntN(12))
+		for i := range text {
+			text[i] = letters[rnd.IntN(len(letters))]
+		}
+		want[id] = string(text)
+		v := data.New(s)
+		v.Values = []any{id, want[id], []any{want[id], "x", want[id]}, map[string]any{want[id]: want[id]}}
+		ts.add("t", 0, data.Record{KeySchema: idSchema, Key: idKey(id), ValueSchema: s, Value: v})
+	}
+	for _, most := range []int{n, 500} { // COPY, and arrays
+		d := newDB(t, "CREATE EXTENSION hstore",
+			"CREATE TABLE t (id bigint PRIMARY KEY, name text, list text[], pairs hstore)")
+		r := newRunner(t, ts, settings(native, d.url))
+		r.most = most
+		require.NoError(t, runAll(t, r))
+		require.Empty(t, r.reasons)
+		rows, err := d.conn.Query(t.Context(), "SELECT id, name, list[1], list[3], pairs->name FROM t")
+		require.NoError(t, err)
+		var id int64
+		var texts [4]string
+		_, err = pgx.ForEachRow(rows, []any{&id, &texts[0], &texts[1], &texts[2], &texts[3]}, func() error {
+			for _, text := range texts {
+				require.Equal(t, want[id], text)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, n, int(rows.CommandTag().RowsAffected()))
 	}
 }
 

@@ -3,13 +3,11 @@ package sink
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -33,6 +31,8 @@ type task struct {
 	envelopes *cache[*data.Schema, *envelope]
 	layouts   *cache[forms, *layout]
 	changed   bool // the transaction under way changed tables
+
+	beyondSince time.Time // since when the ledger is beyond the end of a log; zero: it is not
 
 	failures int                    // in a row
 	reported map[plugin.Origin]bool // records of the batch under way that were reported
@@ -82,21 +82,15 @@ func (c *config) newLedger(group string) *ledger {
 
 // migrate brings the ledger's tables about.
 func migrate(ctx context.Context, c *config) error {
-	db := stdlib.OpenDB(*c.conn, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		return postgres.Session(ctx, conn.PgConn())
-	}))
+	db := stdlib.OpenDB(*c.conn)
 	defer db.Close()
 	db.SetMaxOpenConns(4)
-	if err := ledgerThere(ctx, db, c.ledgerSchema); err != nil {
+	if err := migrations.Apply(ctx, db, c.ledgerSchema, migrations.Ledger); err != nil {
 		return postgres.Explain(err, "prepare the offset ledger in schema "+c.ledgerSchema+
 			" (the role needs CREATE on the database, or the schema and its tables must be there: "+
 			keyLedger+"=off does without)")
 	}
 	return nil
-}
-
-func ledgerThere(ctx context.Context, db *sql.DB, schema string) error {
-	return migrations.Apply(ctx, db, schema, migrations.Ledger)
 }
 
 // connect opens a session, and looks where the ledger is.
@@ -141,6 +135,7 @@ func (t *task) Open(ctx context.Context, partitions []plugin.OpenPartition) erro
 	if err != nil {
 		return err
 	}
+	t.beyondSince = time.Time{}
 	for at, p := range got {
 		t.parts[at] = p
 		t.Seek(at, p.position)
@@ -165,7 +160,11 @@ func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 			}
 			err = postgres.Explain(err, "take over partitions in the offset ledger")
 		}
-		if !postgres.FaultOf(err).Transient() {
+		var beyond *beyondError
+		switch {
+		case errors.As(err, &beyond):
+			return nil, t.beyond(err)
+		case !postgres.FaultOf(err).Transient():
 			return nil, err
 		}
 		select {
@@ -174,6 +173,18 @@ func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// beyond has the runner ask again for a while, about a log that ends before the ledger.
+func (t *task) beyond(err error) error {
+	const patience = 30 * time.Second
+	if t.beyondSince.IsZero() {
+		t.beyondSince = t.Now()
+	}
+	if t.Now().Sub(t.beyondSince) < patience {
+		return plugin.Retriable(err)
+	}
+	return err
 }
 
 // Put writes a batch in one transaction, with the ledger's step.
