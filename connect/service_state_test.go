@@ -108,7 +108,8 @@ func TestStatesFromEveryNode(t *testing.T) {
 	require.Equal(t, "RUNNING", st.Tasks[0].State)
 }
 
-// While a node dies that leads topics of connectors, whoever asks others is told the truth or that it cannot be told now.
+// While a node dies that leads topics of connectors, whoever asks others is told the truth or that it cannot be told
+// now.
 func TestOperationsWhileANodeDies(t *testing.T) {
 	d := newDesk(t, 3, nil)
 	ctx := t.Context()
