@@ -39,13 +39,17 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{
+	b := emptyBench()
+	t.Cleanup(func() { b.release() })
+	return b
+}
+
+func emptyBench() *bench {
+	return &bench{
 		starts: make(map[string]int), stops: make(map[string]int), asked: make(map[string]int),
 		contexts: make(map[string]plugin.ConnectorContext), released: make(chan struct{}),
 		when: make(map[string][]time.Time), props: make(map[string]map[string]string),
 	}
-	t.Cleanup(func() { b.release() })
-	return b
 }
 
 // release lets what hangs end.

@@ -27,7 +27,14 @@ import (
 	"millrace/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == nodeCommand {
+		os.Exit(runNode(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func urlQuery(s string) string { return url.QueryEscape(s) }
 
 // lab is three nodes with the connectors of a bench, and a store of its own to look at them.
 type lab struct {
@@ -308,7 +315,7 @@ func (l *lab) readFrom(node int, topic string) (out []string) {
 		if len(p.Records) == 0 || p.Next == "" {
 			return out
 		}
-		at = "from=" + url.QueryEscape(p.Next)
+		at = "from=" + urlQuery(p.Next)
 	}
 }
 

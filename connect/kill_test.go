@@ -1,0 +1,262 @@
+package connect_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millrace/server"
+	"millrace/server/quorum"
+)
+
+// nodeCommand as the first argument makes the program of the test a node, so that it can be killed as a process.
+const nodeCommand = "node-of-the-test"
+
+// runNode is a node with the connectors of a bench, until SIGTERM. Its arguments are its id, the directory of its data,
+// and the addresses of all nodes.
+func runNode(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg := server.DefaultConfig()
+	id, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2
+	}
+	cfg.NodeID, cfg.DataDir, cfg.Listen = int32(id), args[1], args[1+id]
+	for i, address := range args[2:] {
+		cfg.Voters = append(cfg.Voters, quorum.Voter{ID: int32(i + 1), Address: "http://" + address})
+	}
+	cfg.ClusterSecret = []byte("the secret of a test")
+	cfg.Connectors = emptyBench().classes()
+	cfg.Broker = map[string]string{"default.replication.factor": "3", "min.insync.replicas": "2"}
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	node, err := server.Open(cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	<-ctx.Done()
+	if err := node.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// fleet is three nodes that are processes.
+type fleet struct {
+	t         *testing.T
+	dir       string
+	addresses []string
+	nodes     [3]*exec.Cmd // nil: killed
+	client    *http.Client
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{t: t, dir: t.TempDir(), client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}}
+	for range f.nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		f.addresses = append(f.addresses, l.Addr().String())
+		require.NoError(t, l.Close())
+	}
+	t.Cleanup(func() {
+		f.client.CloseIdleConnections()
+		for i := range f.nodes {
+			f.kill(i + 1)
+		}
+	})
+	for i := range f.nodes {
+		f.start(i + 1)
+	}
+	for i := range f.nodes {
+		f.awaitReady(i + 1)
+	}
+	return f
+}
+
+func (f *fleet) start(id int) {
+	f.t.Helper()
+	args := append([]string{nodeCommand, fmt.Sprint(id), filepath.Join(f.dir, fmt.Sprint("node-", id))}, f.addresses...)
+	cmd := exec.Command(os.Args[0], args...)
+	log, err := os.OpenFile(filepath.Join(f.dir, fmt.Sprint("log-", id)), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(f.t, err)
+	cmd.Stderr = log
+	require.NoError(f.t, cmd.Start())
+	require.NoError(f.t, log.Close())
+	f.nodes[id-1] = cmd
+}
+
+func (f *fleet) awaitReady(id int) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool { return f.get(id, "/health/ready", nil) == nil }, time.Minute, 50*time.Millisecond)
+}
+
+// kill ends a node as kill -9 does.
+func (f *fleet) kill(id int) {
+	if cmd := f.nodes[id-1]; cmd != nil {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		f.nodes[id-1] = nil
+	}
+}
+
+// get reads from a node.
+func (f *fleet) get(id int, path string, into any) error {
+	resp, err := f.client.Get("http://" + f.addresses[id-1] + path)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(body, into)
+}
+
+// status is where a connector and its tasks run, as a node says.
+type status struct {
+	Connector struct{ State, WorkerID string }
+	Tasks     []struct {
+		State    string
+		WorkerID string `json:"worker_id"`
+	}
+}
+
+// runsOn says whether all of so many tasks run, and how many on each node.
+func (f *fleet) runsOn(id int, name string, tasks int) (on map[string]int, all bool) {
+	var s status
+	if f.get(id, "/connectors/"+name+"/status", &s) != nil || len(s.Tasks) != tasks {
+		return nil, false
+	}
+	on = make(map[string]int)
+	for _, t := range s.Tasks {
+		if t.State != "RUNNING" {
+			return nil, false
+		}
+		on[t.WorkerID]++
+	}
+	return on, true
+}
+
+func (f *fleet) put(id int, name string, config map[string]string) {
+	f.t.Helper()
+	body, err := json.Marshal(config)
+	require.NoError(f.t, err)
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodPut,
+		"http://"+f.addresses[id-1]+"/connectors/"+name+"/config", strings.NewReader(string(body)))
+	require.NoError(f.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := f.client.Do(req)
+	require.NoError(f.t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(f.t, errors.Join(err, resp.Body.Close()))
+	require.Equal(f.t, http.StatusCreated, resp.StatusCode, string(text))
+}
+
+// read reads all that is committed of a topic.
+func (f *fleet) read(id int, topic string) (out []string, err error) {
+	at := "offset=earliest"
+	for {
+		var p page
+		err := f.get(id, "/v1/topics/"+topic+"/records?isolation=read_committed&max_records=1000&format=text&"+at, &p)
+		if err != nil {
+			return nil, err
+		}
+		for i := range p.Records {
+			out = append(out, p.Records[i].Text)
+		}
+		if len(p.Records) == 0 {
+			return out, nil
+		}
+		at = "from=" + urlQuery(p.Next)
+	}
+}
+
+func (f *fleet) checkOnce(id int, topic string, files, count int) {
+	f.t.Helper()
+	var want, got []string
+	for file := range files {
+		for n := range count {
+			want = append(want, fmt.Sprintf("f%d %d", file, n))
+		}
+	}
+	require.Eventually(f.t, func() bool {
+		all, err := f.read(id, topic)
+		got = all
+		return err == nil && len(got) >= len(want)
+	}, 30*time.Second, 100*time.Millisecond)
+	require.ElementsMatch(f.t, want, got)
+}
+
+const fleetFiles = 6
+
+// TestProcessesThatAreKilledOrFrozen: whatever happens to the process that runs a task, the task runs elsewhere within
+// seconds, and each line is in the topic once in the end.
+func TestProcessesThatAreKilledOrFrozen(t *testing.T) {
+	f := newFleet(t)
+	l := &lab{t: t, dir: t.TempDir()}
+	dir := l.lines("in", fleetFiles, 0)
+	writer := l.write(dir, fleetFiles)
+	f.put(1, "c", source(dir, "out", fleetFiles))
+	spread := func(on map[string]int, nodes int) bool { return balanced(on, nodes, fleetFiles) }
+	require.Eventually(t, func() bool {
+		on, all := f.runsOn(1, "c", fleetFiles)
+		return all && spread(on, 3)
+	}, time.Minute, 20*time.Millisecond)
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 1))
+	t.Logf("seed %d", seed)
+	for round := range 6 {
+		victim := r.IntN(3) + 1
+		other := victim%3 + 1
+		frozen := round%3 == 2
+		began := time.Now()
+		if frozen {
+			require.NoError(t, f.nodes[victim-1].Process.Signal(syscall.SIGSTOP))
+		} else {
+			f.kill(victim)
+		}
+		require.Eventually(t, func() bool {
+			on, all := f.runsOn(other, "c", fleetFiles)
+			return all && on[f.addresses[victim-1]] == 0 && spread(on, 2)
+		}, 30*time.Second, 10*time.Millisecond)
+		took := time.Since(began)
+		t.Logf("node %d is gone (frozen: %v): all runs elsewhere after %s", victim, frozen, took)
+		if frozen {
+			require.NoError(t, f.nodes[victim-1].Process.Signal(syscall.SIGCONT))
+		} else {
+			require.Less(t, took, 5*time.Second)
+			f.start(victim)
+		}
+		f.awaitReady(victim)
+		require.Eventually(t, func() bool {
+			on, all := f.runsOn(other, "c", fleetFiles)
+			return all && spread(on, 3)
+		}, 30*time.Second, 20*time.Millisecond)
+	}
+	f.checkOnce(1, "out", fleetFiles, writer.stop())
+}
