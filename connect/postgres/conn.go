@@ -78,7 +78,8 @@ func causeOf(err error, secret string) error {
 
 // Session sets what the decoders rely on and no startup parameter says; ParseURL has it run on each connection.
 func Session(ctx context.Context, c *pgconn.PgConn) error {
-	_, err := c.Exec(ctx, "SET IntervalStyle=postgres; SET bytea_output=hex; SET xmloption=content").ReadAll()
+	_, err := c.Exec(ctx, "SET IntervalStyle=postgres; SET bytea_output=hex; SET xmloption=content; "+
+		"SET standard_conforming_strings=on").ReadAll()
 	return err
 }
 

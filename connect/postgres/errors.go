@@ -139,6 +139,9 @@ func Explain(err error, what string) error {
 		e.What, e.Err = what, err
 		return e
 	}
+	if what == "" {
+		return err
+	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
