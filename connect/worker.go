@@ -131,7 +131,7 @@ func New(cfg Config) (_ *Worker, err error) {
 	w.store, err = store.New(store.Options{
 		Client: cfg.Client, ConfigTopic: s.ConfigTopic, OffsetTopic: s.OffsetTopic, StatusTopic: s.StatusTopic,
 		OffsetPartitions: s.OffsetPartitions, StatusPartitions: s.StatusPartitions, Replication: s.Replication,
-		Logger: w.logger("store"), Now: cfg.Now, Registerer: cfg.Registerer,
+		Logger: w.logger("store"), Now: cfg.Now, Rand: w.fork(), Registerer: cfg.Registerer,
 	})
 	if err != nil {
 		return nil, err
