@@ -121,8 +121,8 @@ func (c *checked) defineChain(all *catalog, list string, kind plugin.Kind) {
 	}
 }
 
-// defineConverters adds the settings of the converters that the config names, or gives settings: those go to the worker's
-// own where the config names none.
+// defineConverters adds the settings of the converters that the config names, or gives settings: those go to the
+// worker's own where the config names none.
 func (c *checked) defineConverters(w *Worker) {
 	own := map[string]string{
 		"key": w.cfg.Settings.KeyConverter, "value": w.cfg.Settings.ValueConverter, "header": w.cfg.Settings.HeaderConverter,

@@ -283,7 +283,9 @@ type ConnectMessage struct {
 
 // ConnectorCheckedSetting A setting, and its value in a config that was checked.
 type ConnectorCheckedSetting struct {
-	// Definition What the setting is; `null` for one that is unknown and has errors.
+	// Definition A setting of a plugin; in a validation `null` for a key that is unknown and has errors.
+	//
+	// Example: {"default_value":"1","dependents":[],"display_name":"Tasks max","documentation":"The most tasks.","group":"Common","importance":"HIGH","name":"tasks.max","order":3,"required":false,"type":"INT","width":"SHORT"}
 	Definition *ConnectorSetting `json:"definition"`
 
 	// Value The value of a setting in a config that was checked.
@@ -305,8 +307,6 @@ type ConnectorIgnoredSetting struct {
 }
 
 // ConnectorInfo A connector.
-//
-// Example: {"config":{"connection.password":"[hidden]","connector.class":"PostgresSource","name":"orders-source"},"name":"orders-source","tasks":[{"connector":"orders-source","task":0}],"type":"source"}
 type ConnectorInfo struct {
 	// Config Settings, as texts.
 	//
@@ -384,7 +384,7 @@ type ConnectorPlugin struct {
 // ConnectorPluginType What it is.
 type ConnectorPluginType string
 
-// ConnectorSetting A setting of a plugin.
+// ConnectorSetting A setting of a plugin; in a validation `null` for a key that is unknown and has errors.
 //
 // Example: {"default_value":"1","dependents":[],"display_name":"Tasks max","documentation":"The most tasks.","group":"Common","importance":"HIGH","name":"tasks.max","order":3,"required":false,"type":"INT","width":"SHORT"}
 type ConnectorSetting struct {
@@ -469,8 +469,6 @@ type ConnectorSettings map[string]interface{}
 type ConnectorState string
 
 // ConnectorStatus The state of a connector and its tasks.
-//
-// Example: {"connector":{"state":"RUNNING","worker_id":"127.0.0.1:8082"},"name":"orders-source","tasks":[{"id":0,"state":"RUNNING","worker_id":"127.0.0.1:8082"}],"type":"source"}
 type ConnectorStatus struct {
 	// Connector The state of a connector, without its tasks.
 	Connector ConnectorPartStatus `json:"connector"`
@@ -506,8 +504,6 @@ type ConnectorTaskInfo struct {
 }
 
 // ConnectorTaskStatus The state of a task.
-//
-// Example: {"id":0,"state":"RUNNING","worker_id":"127.0.0.1:8082"}
 type ConnectorTaskStatus struct {
 	// Id The task's number, from 0.
 	Id int32 `json:"id"`
@@ -532,8 +528,6 @@ type ConnectorTopics struct {
 type ConnectorType string
 
 // ConnectorValidation What is wrong with a config.
-//
-// Example: {"configs":[{"definition":{"default_value":"1","dependents":[],"display_name":"Tasks max","documentation":"The most tasks.","group":"Common","importance":"HIGH","name":"tasks.max","order":3,"required":false,"type":"INT","width":"SHORT"},"value":{"errors":["Invalid value 0 for configuration tasks.max: it must be at least 1"],"name":"tasks.max","recommended_values":[],"value":"0","visible":true}}],"error_count":1,"groups":["Common"],"name":"PostgresSource","settings":{"ignored":[],"refused":["tasks.max"],"understood":["connector.class"]}}
 type ConnectorValidation struct {
 	// Configs All settings that the connector has with this config.
 	Configs []ConnectorCheckedSetting `json:"configs"`
