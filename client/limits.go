@@ -24,9 +24,11 @@ type knownLimits struct {
 	ok      bool
 }
 
-// Limits is what the leaders of t check batches by, at most as old as the metadata of t; ok is false if the cluster does
-// not tell.
-func (c *Client) Limits(ctx context.Context, t *Topic) (l record.Limits, ok bool) { return c.limits(ctx, t) }
+// Limits is what the leaders of t check batches by, at most as old as the metadata of t; ok is false if the cluster
+// does not tell.
+func (c *Client) Limits(ctx context.Context, t *Topic) (l record.Limits, ok bool) {
+	return c.limits(ctx, t)
+}
 
 // limits is what the leaders of t check batches by, at most as old as the metadata of t; ok is false if the cluster
 // does not tell. The leaders have the last word.

@@ -40,7 +40,9 @@ func environment(name string) (string, bool) {
 
 func TestResolve(t *testing.T) {
 	allowed, _ := folder(t)
-	p, err := provider.New(provider.Options{Paths: []string{allowed}, EnvAllow: "DB_.*|EMPTY|MISSING", Environment: environment})
+	p, err := provider.New(provider.Options{
+		Paths: []string{allowed}, EnvAllow: "DB_.*|EMPTY|MISSING", Environment: environment,
+	})
 	require.NoError(t, err)
 	file := "${file:" + allowed + "/db.properties:"
 	for text, want := range map[string]string{
@@ -74,8 +76,10 @@ func TestRefused(t *testing.T) {
 	allowed, beside := folder(t)
 	require.NoError(t, os.Symlink(filepath.Join(beside, "other.properties"), filepath.Join(allowed, "link.properties")))
 	require.NoError(t, os.Symlink(beside, filepath.Join(allowed, "link")))
-	require.NoError(t, os.Symlink(filepath.Join(allowed, "db.properties"), filepath.Join(allowed, "good.properties")))
-	p, err := provider.New(provider.Options{Paths: []string{"", allowed}, EnvAllow: "DB_.*|GONE", Environment: environment})
+	require.NoError(t, os.Symlink(filepath.Join(allowed, "db.properties"), filepath.Join(allowed, "good")))
+	p, err := provider.New(provider.Options{
+		Paths: []string{"", allowed}, EnvAllow: "DB_.*|GONE", Environment: environment,
+	})
 	require.NoError(t, err)
 	for _, text := range []string{
 		"${file:" + beside + "/other.properties:password}",
@@ -104,7 +108,7 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, text, problems[0].Reference)
 		require.NotEmpty(t, problems[0].Why)
 	}
-	out, problems := p.Resolve(map[string]string{"k": "${file:" + allowed + "/good.properties:user}"})
+	out, problems := p.Resolve(map[string]string{"k": "${file:" + allowed + "/good:user}"})
 	require.Equal(t, "me", out["k"], "a link that stays below what is allowed")
 	require.Empty(t, problems)
 }
@@ -129,7 +133,9 @@ func TestAllowedFile(t *testing.T) {
 	path := filepath.Join(allowed, "db.properties")
 	p, err := provider.New(provider.Options{Paths: []string{path}})
 	require.NoError(t, err)
-	out, problems := p.Resolve(map[string]string{"a": "${file:" + path + ":user}", "b": "${dir:" + allowed + "/sub:token}"})
+	out, problems := p.Resolve(map[string]string{
+		"a": "${file:" + path + ":user}", "b": "${dir:" + allowed + "/sub:token}",
+	})
 	require.Equal(t, "me", out["a"])
 	require.Len(t, problems, 1)
 	require.Equal(t, "b", problems[0].Setting)

@@ -24,18 +24,20 @@ const (
 // rows is a source of rows of about 200 bytes, as a table has them.
 type rows struct {
 	schema, key *data.Schema
-	left        *atomic.Int64
+	left        int64
 	done        chan struct{}
+	more        chan int64
 	at          int64
 	records     []*plugin.SourceRecord
 	text        string
 }
 
-func newRows(left *atomic.Int64, done chan struct{}) *rows {
+func newRows() *rows {
 	optional := &data.Schema{Type: data.String, Optional: true}
 	id := &data.Schema{Type: data.Int64}
 	r := &rows{
-		left: left, done: done, text: strings.Repeat("y", 50), key: data.NewStruct("Key", data.Field{Name: "id", Schema: id}),
+		done: make(chan struct{}), more: make(chan int64), text: strings.Repeat("y", 50),
+		key: data.NewStruct("Key", data.Field{Name: "id", Schema: id}),
 		schema: data.NewStruct("Row", data.Field{Name: "id", Schema: id}, data.Field{Name: "name", Schema: optional},
 			data.Field{Name: "street", Schema: optional}, data.Field{Name: "city", Schema: optional},
 			data.Field{Name: "amount", Schema: &data.Schema{Type: data.Float64}}),
@@ -49,17 +51,17 @@ func newRows(left *atomic.Int64, done chan struct{}) *rows {
 func (r *rows) Start(context.Context, map[string]string, plugin.SourceContext) error { return nil }
 
 func (r *rows) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
-	n := min(r.left.Load(), benchPoll)
+	n := min(r.left, benchPoll)
 	if n == 0 {
 		r.done <- struct{}{}
-		for r.left.Load() == 0 {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
+		select {
+		case n := <-r.more:
+			r.left = n
+		case <-ctx.Done():
 		}
-		return nil, nil
+		return nil, ctx.Err()
 	}
-	r.left.Add(-n)
+	r.left -= n
 	partition, offset := map[string]any{"table": "rows"}, map[string]any{"lsn": r.at + n}
 	for i := range n {
 		r.at++
@@ -90,21 +92,22 @@ func benchLab(b *testing.B) *lab {
 
 func BenchmarkSource(b *testing.B) {
 	for name, props := range map[string][]string{
-		"json":         {"key.converter", jsonClass, "value.converter", jsonClass},
-		"jsonNoSchema": {"key.converter", jsonClass, "value.converter", jsonClass, "key.converter.schemas.enable", "false", jsonPlain, "false"},
+		"json": {"key.converter", jsonClass, "value.converter", jsonClass},
+		"jsonNoSchema": {
+			"key.converter", jsonClass, "value.converter", jsonClass, "key.converter.schemas.enable", "false",
+			jsonPlain, "false",
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			l := benchLab(b)
 			l.topic("rows", 3)
-			var left atomic.Int64
-			done := make(chan struct{})
-			src := newRows(&left, done)
+			src := newRows()
 			j := l.start(l.runner(), sourceSpec(func() plugin.SourceTask { return src }, props...))
-			<-done
+			<-src.done
 			total := 0
 			for b.Loop() {
-				left.Store(benchRows)
-				<-done
+				src.more <- benchRows
+				<-src.done
 				total += benchRows
 			}
 			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "rows/s")
@@ -112,6 +115,25 @@ func BenchmarkSource(b *testing.B) {
 			require.NoError(b, j.wait())
 		})
 	}
+}
+
+// BenchmarkTransaction is the way of one record from its poll until it is committed.
+func BenchmarkTransaction(b *testing.B) {
+	l := benchLab(b)
+	l.topic("numbers", 3)
+	polls := make(chan struct{})
+	src := &counter{limit: 1 << 30, most: 1, polls: func(int) { polls <- struct{}{} }}
+	j := l.start(l.runner(), sourceSpec(func() plugin.SourceTask { return src }))
+	<-polls
+	for b.Loop() {
+		<-polls
+	}
+	j.cancel()
+	select {
+	case <-polls:
+	case <-j.done:
+	}
+	require.NoError(b, j.wait())
 }
 
 // devNull is a sink that does nothing.

@@ -29,7 +29,7 @@ func TestDeadLettersOfConverters(t *testing.T) {
 		Key: []byte("k\x00"), Value: []byte("{no json\xff"), Timestamp: 123_456,
 		Headers: []record.Header{{Key: "h", Value: []byte{1, 2}}, {Key: "nothing"}},
 	}
-	l.send("in", 0, record.Record{Value: []byte(`"a"`), Timestamp: 1}, bad, record.Record{Value: []byte(`"b"`), Timestamp: 2})
+	l.send("in", 0, record.Record{Value: []byte(`"a"`)}, bad, record.Record{Value: []byte(`"b"`)})
 	o := newOutside()
 	j := l.start(l.runner(), sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "in",
 		"value.converter", jsonClass, jsonPlain, "false", "errors.tolerance", "all",
@@ -304,12 +304,16 @@ func TestSettingsAtFault(t *testing.T) {
 		require.Contains(t, strings.Join(all, "\n"), c.want)
 	}
 	for want, props := range map[string][]string{
-		"transforms.a.type: the transform has no type":   {"transforms", "a"},
-		"there is no predicate p":                        {"transforms", "a", "transforms.a.type", filterClass, "transforms.a.predicate", "p"},
-		"transforms: a is there twice":                   {"transforms", "a,a", "transforms.a.type", filterClass},
-		"transforms.a.type: ":                            {"transforms", "a", "transforms.a.type", "no.such"},
-		"predicates.p.type: the predicate has no type":   {"predicates", "p"},
-		"transforms.a.negate: there is no predicate to ": {"transforms", "a", "transforms.a.type", filterClass, "transforms.a.negate", "true"},
+		"transforms.a.type: the transform has no type": {"transforms", "a"},
+		"there is no predicate p": {
+			"transforms", "a", "transforms.a.type", filterClass, "transforms.a.predicate", "p",
+		},
+		"transforms: a is there twice":                 {"transforms", "a,a", "transforms.a.type", filterClass},
+		"transforms.a.type: ":                          {"transforms", "a", "transforms.a.type", "no.such"},
+		"predicates.p.type: the predicate has no type": {"predicates", "p"},
+		"transforms.a.negate: there is no predicate to ": {
+			"transforms", "a", "transforms.a.type", filterClass, "transforms.a.negate", "true",
+		},
 	} {
 		var all []string
 		for _, p := range task.CheckChain(with(nil, props...)) {

@@ -205,7 +205,8 @@ func TestSinkThroughFaults(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	wire := newLossy(l.requests, seed)
-	wire.set(30, kmsg.Fetch, kmsg.OffsetCommit, kmsg.OffsetFetch, kmsg.ListOffsets, kmsg.ConsumerGroupHeartbeat, kmsg.Metadata)
+	wire.set(30, kmsg.Fetch, kmsg.OffsetCommit, kmsg.OffsetFetch, kmsg.ListOffsets, kmsg.ConsumerGroupHeartbeat,
+		kmsg.Metadata)
 	o := newOutside()
 	j := l.start(l.on(wire), sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "in"))
 	for i := 0; i < 1000; i += 20 {

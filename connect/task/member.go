@@ -28,8 +28,8 @@ const (
 	beatPause     = 250 * time.Millisecond // after a heartbeat that brought nothing and did not wait
 )
 
-// member is the membership of a sink's task in its group, by the consumer protocol (KIP-848). Its loop alone speaks with
-// the coordinator; the task looks at what it is to have, and says what it has let go of.
+// member is the membership of a sink's task in its group, by the consumer protocol (KIP-848). Its loop alone speaks
+// with the coordinator; the task looks at what it is to have, and says what it has let go of.
 type member struct {
 	client   *client.Client
 	requests kmsg.Requestor

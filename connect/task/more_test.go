@@ -7,29 +7,27 @@ import (
 	"millrace/connect/plugin"
 )
 
-type ctxt = context.Context
-
-// target is a task's target state.
-type target struct {
+// wanted is what a task is to be.
+type wanted struct {
 	mu      sync.Mutex
 	paused  bool          // guarded by mu
 	changed chan struct{} // guarded by mu
 }
 
-func newTarget() *target { return &target{changed: make(chan struct{})} }
+func newWanted() *wanted { return &wanted{changed: make(chan struct{})} }
 
-func (t *target) get() (bool, <-chan struct{}) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.paused, t.changed
+func (w *wanted) get() (bool, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused, w.changed
 }
 
-func (t *target) set(paused bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.paused = paused
-	close(t.changed)
-	t.changed = make(chan struct{})
+func (w *wanted) set(paused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = paused
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 // dirSource asks for a folder.

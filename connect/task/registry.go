@@ -18,8 +18,6 @@ type registry struct {
 	ended bool                   // guarded by mu: nothing is taken any more
 }
 
-var _ prometheus.Registerer = (*registry)(nil)
-
 // register makes the registry of a run. What an earlier run of the same task shows, and does not end, goes.
 func (r *Runner) register(connector string, task int) (reg *registry, end func()) {
 	reg = &registry{}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -45,6 +46,10 @@ func (r *Runner) newRun(s Spec) (*run, error) {
 	set, problems := readSettings(s.Class.Kind, s.Connector, s.Props)
 	if err := settingsError(problems); err != nil {
 		return nil, err
+	}
+	if slices.Contains(r.opts.Internal, set.deadLetters) {
+		return nil, settingsError([]plugin.Problem{{Key: deadLetterName, Message: "topic " + set.deadLetters +
+			" is one of the workers themselves"}})
 	}
 	t.set = set
 	deps := convert.Deps{Schemas: r.opts.Schemas, Serde: t.serde(), Logger: t.log}

@@ -102,8 +102,11 @@ func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	return n
 }
 
-func (r *reader) millis(key string, otherwise time.Duration, least int64) time.Duration {
-	return time.Duration(r.number(key, otherwise.Milliseconds(), least, math.MaxInt32)) * time.Millisecond
+// mostMillis are as many milliseconds as a duration may have, doubled.
+const mostMillis = math.MaxInt64 / int64(time.Millisecond) / 2
+
+func (r *reader) millis(key string, otherwise time.Duration, least, most int64) time.Duration {
+	return time.Duration(r.number(key, otherwise.Milliseconds(), least, most)) * time.Millisecond
 }
 
 func (r *reader) list(key string) (out []string) {
@@ -153,8 +156,8 @@ func readSettings(kind plugin.Kind, connector string, props map[string]string) (
 	r := &reader{props: props}
 	s := &settings{
 		tolerant:    r.oneOf("errors.tolerance", "none", "none", "all") == "all",
-		retryFor:    r.millis("errors.retry.timeout", 0, -1),
-		retryDelay:  r.millis("errors.retry.delay.max.ms", defaultRetryDelay, 1),
+		retryFor:    r.millis("errors.retry.timeout", 0, -1, mostMillis),
+		retryDelay:  r.millis("errors.retry.delay.max.ms", defaultRetryDelay, 1, mostMillis),
 		log:         r.bool("errors.log.enable", false),
 		logCoords:   r.bool("errors.log.include.messages", false),
 		deadLetters: r.text(deadLetterName, ""),
@@ -223,7 +226,7 @@ func (s *settings) readSink(r *reader, connector string) {
 }
 
 func (s *settings) readSource(r *reader) {
-	s.txnTimeout = r.millis("producer.override.transaction.timeout.ms", defaultTxnTimeout, 1000)
+	s.txnTimeout = r.millis("producer.override.transaction.timeout.ms", defaultTxnTimeout, 1000, math.MaxInt32)
 	s.creation = readCreation(r)
 	codecs := map[string]record.Codec{
 		"none": record.None, "gzip": record.Gzip, "snappy": record.Snappy, "lz4": record.LZ4, "zstd": record.Zstd,

@@ -42,6 +42,7 @@ type sink struct {
 	work  []*scan                             // fetched, not gone through
 	batch *plugin.SinkBatch                   // that the sink has to take, nil: none
 	slab  []plugin.SinkRecord
+	noted map[string]bool // topics that the connector is known to use
 
 	tries   backoff // of the batch in hand
 	retryAt time.Time
@@ -75,7 +76,7 @@ type sinkPart struct {
 func (t *run) runSink(ctx context.Context) (err error) {
 	s := &sink{
 		run: t, codecs: record.NewCodecs(sinkCodecs), parts: make(map[client.TopicPartition]*sinkPart),
-		seeks: make(map[client.TopicPartition]int64),
+		seeks: make(map[client.TopicPartition]int64), noted: make(map[string]bool),
 		tries: backoff{first: putPause, longest: longestPut}, opens: backoff{first: putPause, longest: longestPut},
 		fetches: backoff{first: firstPause, longest: longestPause},
 		asks:    backoff{first: firstPause, longest: longestPause},
@@ -215,6 +216,7 @@ func (s *sink) deliver(ctx context.Context) error {
 				p.taken = next
 			}
 		}
+		s.note(ctx)
 		m.sent.Add(float64(len(s.batch.Records)))
 		m.active.Sub(float64(len(s.batch.Records)))
 		s.batch = nil
@@ -233,6 +235,20 @@ func (s *sink) deliver(ctx context.Context) error {
 		return fmt.Errorf("write to the sink: %w", err)
 	}
 	return nil
+}
+
+// note notes which topics the connector uses.
+func (s *sink) note(ctx context.Context) {
+	for at := range s.batch.Next {
+		if s.opts.NoTopicTracking || s.noted[at.Topic] {
+			continue
+		}
+		if err := s.opts.Store.AddTopic(ctx, s.spec.Connector, at.Topic, s.spec.ID); err != nil {
+			s.log.Debug("the use of a topic could not be noted", "topic", at.Topic, "err", err)
+			continue
+		}
+		s.noted[at.Topic] = true
+	}
 }
 
 // strayed asks whether the group gave a partition of the batch to somebody else.

@@ -22,8 +22,8 @@ import (
 	"millrace/server/servertest"
 )
 
-// outside is what sinks write to: values by partition, with the place that goes with them, as a database has them in one
-// transaction. Whoever opened a partition last may write it.
+// outside is what sinks write to: values by partition, with the place that goes with them, as a database has them in
+// one transaction. Whoever opened a partition last may write it.
 type outside struct {
 	mu     sync.Mutex
 	epochs map[client.TopicPartition]int      // guarded by mu
@@ -178,7 +178,8 @@ func sinkSpec(make func() plugin.SinkTask, props ...string) task.Spec {
 
 func (l *lab) committed(group, topic string, partition int32) int64 {
 	l.t.Helper()
-	found, err := l.client.Committed(l.t.Context(), group, false, client.TopicPartition{Topic: topic, Partition: partition})
+	at := client.TopicPartition{Topic: topic, Partition: partition}
+	found, err := l.client.Committed(l.t.Context(), group, false, at)
 	if err != nil || found[0].Err != nil {
 		return -2
 	}
@@ -476,7 +477,7 @@ func TestSinkIsCalledWithNothing(t *testing.T) {
 	l := newLab(t)
 	l.topic("in", 1)
 	o := newOutside()
-	target := newTarget()
+	target := newWanted()
 	var puts atomic.Int32
 	s := sinkSpec(func() plugin.SinkTask {
 		return &batches{SinkTask: &ledger{o: o}, before: func(*plugin.SinkBatch) error {

@@ -1,6 +1,7 @@
 package task_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -125,7 +126,7 @@ func TestStillOwnerEndsTask(t *testing.T) {
 	l := newLab(t)
 	gone := errors.New("it is another's")
 	s := sourceSpec(func() plugin.SourceTask { return &counter{limit: 10, most: 5} })
-	s.StillOwner = func(ctx ctxt) error { return gone }
+	s.StillOwner = func(context.Context) error { return gone }
 	require.ErrorIs(t, l.start(l.runner(), s).wait(), gone)
 	require.Empty(t, l.read("numbers"))
 }
@@ -188,7 +189,7 @@ func TestSourceDirAndPause(t *testing.T) {
 	dirs := make(chan string, 1)
 	var polls atomic.Int32
 	src := &dirSource{counter: counter{limit: 1 << 30, most: 1, polls: func(int) { polls.Add(1) }}, dirs: dirs}
-	target := newTarget()
+	target := newWanted()
 	s := sourceSpec(func() plugin.SourceTask { return src })
 	s.Target = target.get
 	j := l.start(l.runner(), s)
