@@ -106,7 +106,7 @@ func (l *avroLanguage) describe(s *data.Schema) (description, *fault) {
 		return description{}, f
 	}
 	of := description{text: string(text)}
-	if s.Type == data.Struct && !l.union(s) && !s.Optional {
+	if s.Type == data.Struct && !l.union(s) {
 		of.name = d.first
 	}
 	return of, nil

@@ -158,7 +158,7 @@ func TestJSONEnvelopeIsStrict(t *testing.T) {
 		`{"schema":{"type":"int8"},"payload":null}`:                                             "null or missing",
 		`{"schema":{"type":"int8"},"payload":"1"}`:                                              "not a text",
 		`{"schema":{"type":"array"},"payload":[]}`:                                              `lacks "items"`,
-		`{"schema":{"type":"struct","fields":[{"type":"int8","field":"a"}]},"payload":{}}`:      "field a: it is null or missing",
+		`{"schema":{"type":"struct","fields":[{"type":"int8","field":"a"}]},"payload":{}}`:      "a: it is null or missing",
 		`{"schema":{"type":"struct","fields":[{"type":"int8","field":"a"}]},"payload":[]}`:      "not an array",
 		`{"schema":{"type":"struct","fields":[{"type":"int8"}]},"payload":{}}`:                  `"field" is missing`,
 		`{"schema":{"type":"map","keys":{"type":"int8"},"values":{"type":"int8"}},"payload":1}`: "not a number",

@@ -78,8 +78,8 @@ func (l *jsonLanguage) describe(s *data.Schema) (description, *fault) {
 	}
 	text, f := l.describeSchema(nil, s, -1)
 	name := s.Name
-	if s.Optional || isUnion(s, jsonUnion) {
-		name = "" // the schema of a choice has no title
+	if isUnion(s, jsonUnion) {
+		name = ""
 	}
 	return description{text: string(text), name: name}, f
 }

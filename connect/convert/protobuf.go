@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
@@ -92,6 +93,8 @@ type protoLanguage struct {
 	enhanced, scrub, intEnums, optional, proto2, wrapper, raw, structs, index, flatten, general, ignoreDefaults bool
 
 	strict bool
+	log    *slog.Logger
+	warned bool
 }
 
 func newProtobuf(key bool, props map[string]string, d Deps) (plugin.Converter, error) {
@@ -101,7 +104,7 @@ func newProtobuf(key bool, props map[string]string, d Deps) (plugin.Converter, e
 		optional: s.Bool(optionalNulls), proto2: s.Bool(optionalProto2), wrapper: s.Bool(wrapperNulls),
 		raw: s.Bool(wrapperRaw), structs: s.Bool(structsForNulls), index: s.Bool(indexUnions),
 		flatten: s.Bool(flattenProtoUnio), general: s.Bool(generalSumTypes),
-		ignoreDefaults: s.Bool(ignoreDefaults), strict: s.Bool(latestStrict),
+		ignoreDefaults: s.Bool(ignoreDefaults), strict: s.Bool(latestStrict), log: d.Logger,
 	}
 	c, err := newRegistered(key, s, d, l, schema.Protobuf)
 	if err != nil {
@@ -134,6 +137,7 @@ func (l *protoLanguage) describe(s *data.Schema) (description, *fault) {
 	if f := checkSchema(s, 0); f != nil {
 		return description{}, f
 	}
+	l.warn(s)
 	d := &protoDescriber{protoLanguage: l, imports: map[string]bool{}}
 	switch {
 	case s.Type == data.Array, s.Type == data.Map, l.union(s):
@@ -164,6 +168,27 @@ func (l *protoLanguage) describe(s *data.Schema) (description, *fault) {
 	}
 	out.WriteString(body)
 	return description{text: out.String(), name: full}, nil
+}
+
+// warn says once that nulls are lost by the settings.
+func (l *protoLanguage) warn(s *data.Schema) {
+	if l.warned || l.optional || l.wrapper || !losesNulls(s) {
+		return
+	}
+	l.warned = true
+	l.log.Warn("nulls of optional fields are written to Protobuf as zero or empty; to keep them set "+optionalNulls+
+		"=true or "+wrapperNulls+"=true", "schema", clip(s.Name))
+}
+
+// losesNulls says whether a struct has optional fields that Protobuf cannot leave out.
+func losesNulls(s *data.Schema) bool {
+	for i := range s.Fields {
+		of := s.Fields[i].Schema
+		if _, message := logicalMessages[of.Name]; of.Type < data.Array && of.Optional && !message || losesNulls(of) {
+			return true
+		}
+	}
+	return s.Elem != nil && losesNulls(s.Elem)
 }
 
 // protoDescriber writes a schema in Protobuf.

@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,4 +147,28 @@ func TestEqualSchemasAreOne(t *testing.T) {
 		require.Equal(t, first, b)
 	}
 	require.Equal(t, 1, latest(t, r).Version)
+}
+
+// With another schema than their own, values are written as that one wants them, or refused.
+func TestPinnedSchemas(t *testing.T) {
+	r := startRegistry(t)
+	text := `{"type":"object","properties":{"x":{"type":"integer","maximum":9}},"additionalProperties":false}`
+	_, err := r.Register(t.Context(), "topic-value", schemaregistry.RegisterRequest{Content: schema.Content{
+		Type: schema.JSON, Text: text}})
+	require.NoError(t, err)
+	conv := newConverter(t, "JsonSchema", r, "auto.register.schemas", "false", "use.latest.version", "true")
+	s := data.NewStruct("n.Rec", field("x", is(data.Int32)))
+	require.Equal(t, `{"x":9}`, string(encode(t, conv, s, structOf(s, int32(9)))[5:]))
+	_, _, err = conv.Encode(t.Context(), nil, "topic", s, structOf(s, int32(10)))
+	require.ErrorContains(t, err, "x")
+
+	v, err := r.Register(t.Context(), "elsewhere", schemaregistry.RegisterRequest{Content: schema.Content{
+		Text: `{"type":"record","name":"R","fields":[{"name":"x","type":"long"}]}`}})
+	require.NoError(t, err)
+	byID := newConverter(t, "Avro", r, "use.schema.id", strconv.Itoa(v.ID))
+	require.Equal(t, []byte{0, 0, 0, 0, byte(v.ID), 14}, encode(t, byID, s, structOf(s, int32(7))))
+	none := newConverter(t, "Avro", r, "use.schema.id", "77")
+	_, _, err = none.Encode(t.Context(), nil, "topic", s, structOf(s, int32(7)))
+	require.ErrorContains(t, err, "schema id 77")
+	require.False(t, plugin.IsRetriable(err))
 }
