@@ -270,7 +270,7 @@ func plain(v any) any {
 // until polls until a condition holds.
 func (l *lab) until(what string, ok func() bool) {
 	l.t.Helper()
-	end := time.Now().Add(60 * time.Second)
+	end := time.Now().Add(20 * time.Second)
 	for !ok() {
 		require.True(l.t, time.Now().Before(end), "it never happened: %s", what)
 		l.poll()

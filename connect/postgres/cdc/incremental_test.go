@@ -1,0 +1,151 @@
+package cdc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const signals = `CREATE TABLE sig (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048))`
+
+func (l *lab) signal(id, kind, data string) {
+	l.exec(fmt.Sprintf(`INSERT INTO sig VALUES ('%s', '%s', '%s')`, id, kind, data))
+}
+
+// A large table is read beside the stream while it changes, by tasks that crash.
+func TestChunksUnderLoad(t *testing.T) {
+	for _, seed := range []uint64{1, 2, 3} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, v text, n int); ALTER TABLE t ALTER v SET STORAGE EXTERNAL`,
+				`INSERT INTO t SELECT g, repeat('v', 3000), g FROM generate_series(1, 1500) g`, `ANALYZE`)
+			l.set("millrace.snapshot.small.rows", "10", "incremental.snapshot.chunk.size", "70", "max.batch.size", "50")
+			w := &workload{l: l, r: rand.New(rand.NewPCG(seed, 1)), next: 1500}
+			l.start()
+			for range 60 {
+				for range w.r.IntN(4) {
+					w.step()
+				}
+				l.exec(fmt.Sprintf(`UPDATE t SET n = n + 1 WHERE id BETWEEN %d AND %[1]d + 20`, w.r.IntN(1500)))
+				out, err := l.receive()
+				require.NoError(t, err)
+				switch w.r.IntN(6) {
+				case 0:
+					l.stop()
+					l.start()
+					continue
+				case 1:
+					l.store(out)
+					l.stop()
+					l.start()
+					continue
+				}
+				l.store(out)
+				require.NoError(t, l.task.Stored(context.Background()))
+			}
+			l.caughtUp("t")
+			for key, n := range l.count("p.public.t", "r") {
+				require.Equal(t, 1, n, key)
+			}
+			require.NotContains(t, l.offset, "snapshot")
+		})
+	}
+}
+
+func TestSignals(t *testing.T) {
+	l := newLab(t, small, signals, `CREATE TABLE u (id int PRIMARY KEY)`, `INSERT INTO u VALUES (1)`,
+		`INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 100) g`)
+	l.set("snapshot.mode", "no_data", "signal.data.collection", "public.sig", "incremental.snapshot.chunk.size", "30",
+		"table.include.list", "public.t,public.u", "publication.autocreate.mode", "filtered")
+	l.streaming()
+	l.signal("1", "execute-snapshot", `{"data-collections": ["public.t"], "type": "incremental",
+		"additional-conditions": [{"data-collection": "public.t", "filter": "n > 50"}]}`)
+	l.until("the rows", func() bool { return len(l.count("p.public.t", "r")) >= 50 })
+	require.Equal(t, "incremental", l.records[0].source["snapshot"])
+	require.Len(t, l.records, 50)
+	l.signal("2", "pause-snapshot", "")
+	l.signal("3", "execute-snapshot", `{"data-collections": ["public.t"]}`)
+	l.signal("4", "log", `{"message": "here"}`)
+	l.signal("5", "nonsense", `{`)
+	l.exec(`INSERT INTO t VALUES (200, 'x', 0)`)
+	l.until("the insert", func() bool { return len(l.count("p.public.t", "c")) == 1 })
+	for range 5 {
+		l.poll()
+	}
+	require.Len(t, l.records, 51, "the snapshot is paused")
+	l.stop()
+	l.start()
+	l.signal("6", "resume-snapshot", "")
+	l.until("the rows", func() bool { return len(l.records) >= 51+101 })
+	l.signal("7", "execute-snapshot", `{"data-collections": ["public.*"], "type": "blocking"}`)
+	l.until("the rows", func() bool { return len(l.count("p.public.u", "r")) == 1 })
+	l.until("the rows", func() bool { return len(l.records) >= 51+101+102 })
+	l.caughtUp("t")
+	require.Empty(t, l.on("p.public.sig"))
+	require.Len(t, l.records, 51+101+102)
+}
+
+func TestStoppedSnapshot(t *testing.T) {
+	l := newLab(t, small, signals, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 3000) g`)
+	l.set("snapshot.mode", "no_data", "signal.data.collection", "public.sig", "incremental.snapshot.chunk.size", "10",
+		"read.only", "true")
+	l.streaming()
+	l.signal("1", "execute-snapshot", `{"data-collections": ["public.t"]}`)
+	l.until("some rows", func() bool { return len(l.on("p.public.t")) >= 30 })
+	l.signal("2", "stop-snapshot", `{"data-collections": ["public.t"]}`)
+	l.until("the signal", func() bool { return len(l.on("p.public.sig")) >= 2 })
+	l.poll()
+	n := len(l.on("p.public.t"))
+	require.Less(t, n, 2000)
+	for range 5 {
+		l.poll()
+	}
+	require.Len(t, l.on("p.public.t"), n)
+}
+
+// Keys whose order only the server knows: texts of a collation, enums, several columns, and another key than the row's.
+func TestChunksOfOddKeys(t *testing.T) {
+	l := newLab(t, signals, `CREATE TYPE mood AS ENUM ('zero', 'and', 'bad', 'Aaa')`,
+		`CREATE TABLE t (m mood, id text, n int NOT NULL, PRIMARY KEY (m, id))`,
+		`INSERT INTO t SELECT (enum_range(NULL::mood))[1 + g % 4], chr(40 + g) || chr(500 - g), g % 3 FROM generate_series(1, 80) g`)
+	l.set("snapshot.mode", "no_data", "signal.data.collection", "public.sig", "incremental.snapshot.chunk.size", "7")
+	l.streaming()
+	l.signal("1", "execute-snapshot", `{"data-collections": ["public.t"]}`)
+	l.until("the rows", func() bool { return len(l.on("p.public.t")) >= 80 })
+	require.Len(t, l.count("p.public.t", "r"), 80)
+	l.signal("2", "execute-snapshot", `{"data-collections": ["public.t"], "surrogate-key": "n"}`)
+	l.until("the rows", func() bool { return len(l.on("p.public.t")) >= 160 })
+	require.Len(t, l.on("p.public.t"), 160)
+	for _, n := range l.count("p.public.t", "r") {
+		require.Equal(t, 2, n)
+	}
+}
+
+// A database in which nothing happens lets the server's log go, which others fill.
+func TestIdleDatabaseLetsTheLogGo(t *testing.T) {
+	l := newLab(t, small)
+	l.streaming()
+	other := newLab(t, small)
+	before := l.slot("confirmed_flush_lsn")
+	other.exec(`INSERT INTO t SELECT g, repeat('x', 100), g FROM generate_series(1, 5000) g`)
+	var target string
+	require.NoError(t, other.db.QueryRow(context.Background(), `SELECT pg_current_wal_lsn()::text`).Scan(&target))
+	end := time.Now().Add(30 * time.Second)
+	for {
+		l.poll()
+		var passed bool
+		require.NoError(t, l.db.QueryRow(context.Background(), `SELECT confirmed_flush_lsn >= $1::text::pg_lsn
+			FROM pg_replication_slots WHERE slot_name = $2`, target, l.props["slot.name"]).Scan(&passed))
+		if passed {
+			break
+		}
+		require.True(t, time.Now().Before(end), "the slot stays at %s", before)
+	}
+	l.stop()
+	l.start() // what is stored agrees with the slot
+	l.exec(`INSERT INTO t VALUES (1, 'a', 1)`)
+	l.caughtUp("t")
+}
