@@ -23,7 +23,7 @@ type checked struct {
 	chain    []link         // transforms and predicates
 	convert  []converter
 	problems []plugin.Problem
-	secrets  map[string]string // what references stand for, to the reference
+	secrets  map[string]string // what may not be told, to what is told instead
 }
 
 // link is a transform or a predicate in a config.
@@ -333,8 +333,18 @@ func references(value string) (out []string) {
 	}
 }
 
-// scrub takes what references stand for out of the messages.
+// plainSecret is how long a password must be to be taken out of messages: a shorter one is a word like any other.
+const plainSecret = 8
+
+// scrub takes out of the messages what references stand for, and passwords that a connector has put there.
 func (c *checked) scrub() {
+	for key, value := range c.props {
+		switch shown := c.mask(key, value); {
+		case shown == value, shown == plugin.Hidden && len(value) < plainSecret:
+		case c.secrets[value] == "":
+			c.secrets[value] = shown
+		}
+	}
 	longest := slices.SortedFunc(maps.Keys(c.secrets), func(a, b string) int { return len(b) - len(a) })
 	for i := range c.problems {
 		for _, secret := range longest {

@@ -142,7 +142,7 @@ func errorDefs() plugin.Defs {
 			Doc:   "The topic that takes the records which cannot be processed; empty: none does.",
 		}),
 		def(plugin.Def{
-			Name: "errors.deadletterqueue.topic.replication.factor", Type: plugin.Short, Default: "3", Width: "MEDIUM",
+			Name: "errors.deadletterqueue.topic.replication.factor", Type: plugin.Short, Default: "-1", Width: "MEDIUM",
 			Display: "Dead-letter topic's replication factor", Check: replicas,
 			Doc: "With how many replicas the dead-letter topic is made when it is missing; -1: the broker's default.",
 		}),

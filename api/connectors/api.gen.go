@@ -294,7 +294,7 @@ type ConnectorCheckedSetting struct {
 
 // ConnectorConfig Settings, as texts.
 //
-// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","name":"orders-source","topic.prefix":"shop."}
+// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","mode":"xid","name":"orders-source","topic.prefix":"shop."}
 type ConnectorConfig map[string]string
 
 // ConnectorIgnoredSetting A setting that does nothing.
@@ -310,7 +310,7 @@ type ConnectorIgnoredSetting struct {
 type ConnectorInfo struct {
 	// Config Settings, as texts.
 	//
-	// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","name":"orders-source","topic.prefix":"shop."}
+	// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","mode":"xid","name":"orders-source","topic.prefix":"shop."}
 	Config ConnectorConfig `json:"config"`
 
 	// Name Its name.
@@ -496,7 +496,7 @@ type ConnectorTaskID struct {
 type ConnectorTaskInfo struct {
 	// Config Settings, as texts.
 	//
-	// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","name":"orders-source","topic.prefix":"shop."}
+	// Example: {"connection.password":"[hidden]","connection.url":"postgresql://127.0.0.1:5432/shop","connector.class":"PostgresSource","mode":"xid","name":"orders-source","topic.prefix":"shop."}
 	Config ConnectorConfig `json:"config"`
 
 	// Id Which task.

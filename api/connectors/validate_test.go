@@ -276,3 +276,16 @@ func TestMaskedPasswords(t *testing.T) {
 		step{"GET /connectors/c/config", "", 200, `{"password":"pw"}`},
 	)
 }
+
+// What a connector says of a URL that it cannot use has no password in it.
+func TestPasswordsInMessages(t *testing.T) {
+	f := start(t)
+	config := `{"name":"c",` + source + `,"host":"bad-x://u:pw@h?password=0ther-s3cret"}`
+	for _, a := range []*answer{
+		f.send("PUT", "/connector-plugins/CountSource/config/validate", config),
+		f.send("PUT", "/connectors/c/config", config),
+	} {
+		require.Contains(t, a.text, "cannot go to bad-x://u:[hidden]@h?password=[hidden]")
+		require.NotContains(t, a.text, "0ther-s3cret")
+	}
+}
