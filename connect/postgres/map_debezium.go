@@ -247,6 +247,7 @@ func (m *Mapper) planar(s *data.Schema, name string) (c codec, ok bool) {
 		Schema: &data.Schema{Type: data.Map, Optional: true, Key: text, Elem: text}})
 	s.Version = 2
 	s.Index()
+	setParameter(s, TypeKey, name)
 	return codec{make(s), nil}, true
 }
 

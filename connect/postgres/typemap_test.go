@@ -61,7 +61,8 @@ var (
 	connect = postgres.Mapping{World: postgres.Debezium, Time: "connect"}
 	iso     = postgres.Mapping{World: postgres.Debezium, Time: "isostring"}
 	structs = postgres.Mapping{World: postgres.Debezium, Time: "structured"}
-	texts   = postgres.Mapping{World: postgres.Debezium, Decimal: "string", Interval: "string", Hstore: "map", Binary: "hex"}
+	texts   = postgres.Mapping{World: postgres.Debezium, Decimal: "string", Interval: "string", Hstore: "map",
+		Binary: "hex"}
 	doubles = postgres.Mapping{World: postgres.Debezium, Decimal: "double", Binary: "base64"}
 	opaque  = postgres.Mapping{World: postgres.Debezium, Unknown: true}
 	best    = postgres.Mapping{World: postgres.JDBC, Numeric: "best_fit"}
@@ -104,7 +105,8 @@ var numberCases = []typeCase{
 	{"numeric(4)", "-9999", whole, data.Int16, "", int16(-9999), nil},
 	{"numeric(9)", "999999999", whole, data.Int32, "", int32(999999999), nil},
 	{"numeric(18)", "999999999999999999", best, data.Int64, "", int64(999999999999999999), nil},
-	{"numeric(19)", "9999999999999999999", best, data.Bytes, data.Decimal, dec("9999999999999999999"), precision("19", "0")},
+	{"numeric(19)", "9999999999999999999", best, data.Bytes, data.Decimal, dec("9999999999999999999"), precision("19",
+		"0")},
 	{"numeric(18,2)", "1.25", whole, data.Bytes, data.Decimal, dec("125"), precision("18", "2")},
 	{"numeric(18,2)", "1.25", best, data.Float64, "", 1.25, nil},
 	{"numeric(19,2)", "1.25", best, data.Bytes, data.Decimal, dec("125"), precision("19", "2")},
@@ -131,46 +133,58 @@ var timeCases = []typeCase{
 	{"date", "'-infinity'", connect, data.Int32, data.Date, int32(math.MinInt32), nil},
 	{"date", "'2023-11-21'", iso, data.String, dbzTime + "IsoDate", "2023-11-21Z", nil},
 	{"date", "'0044-03-15 BC'", iso, data.String, dbzTime + "IsoDate", "-0043-03-15Z", nil},
-	{"date", "'infinity'", structs, data.Struct, dbzTime + "StructuredDate", fields{nil, nil, nil, "POSITIVE_INFINITY"}, nil},
-	{"date", "'0001-01-01 BC'", structs, data.Struct, dbzTime + "StructuredDate", fields{int32(0), int8(1), int8(1), nil}, nil},
+	{"date", "'infinity'", structs, data.Struct, dbzTime + "StructuredDate", fields{nil, nil, nil, "POSITIVE_INFINITY"},
+		nil},
+	{"date", "'0001-01-01 BC'", structs, data.Struct, dbzTime + "StructuredDate", fields{int32(0), int8(1), int8(1),
+		nil}, nil},
 	{"time(3)", "'23:59:59.999'", dbz, data.Int32, dbzTime + "Time", int32(86399999), nil},
 	{"time", "'24:00:00'", dbz, data.Int64, dbzTime + "MicroTime", int64(86400000000), nil},
 	{"time(0)", "'12:00'", micros, data.Int64, dbzTime + "MicroTime", int64(43200000000), nil},
 	{"time", "'00:00:00.000001'", nanos, data.Int64, dbzTime + "NanoTime", int64(1000), nil},
 	{"time", "'24:00:00'", jdbc, data.Int32, data.Time, int32(86400000), nil},
 	{"time", "'01:02:03.45'", iso, data.String, dbzTime + "IsoTime", "01:02:03.45Z", nil},
-	{"time", "'24:00:00'", structs, data.Struct, dbzTime + "StructuredTime", fields{int8(24), int8(0), int8(0), int32(0), int32(6)}, nil},
+	{"time", "'24:00:00'", structs, data.Struct, dbzTime + "StructuredTime", fields{int8(24), int8(0), int8(0), int32(0),
+		int32(6)}, nil},
 	{"timetz", "'04:05:06.789+05:30'", dbz, data.String, dbzTime + "ZonedTime", "22:35:06.789Z", nil},
 	{"timetz", "'24:00:00+00'", dbz, data.String, dbzTime + "ZonedTime", "24:00:00Z", nil},
 	{"timetz", "'04:05:06-01'", jdbc, data.Int32, data.Time, int32(18306000), nil},
 	{"timetz", "'04:05:06+05:30:15'", structs, data.Struct, dbzTime + "StructuredZonedTime",
 		fields{int8(4), int8(5), int8(6), int32(0), int32(19815), int32(6)}, nil},
-	{"timestamp", "'2024-02-29 12:34:56.123456'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(1709210096123456), nil},
+	{"timestamp", "'2024-02-29 12:34:56.123456'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(1709210096123456),
+		nil},
 	{"timestamp(3)", "'1969-12-31 23:59:59.999'", dbz, data.Int64, dbzTime + "Timestamp", int64(-1), nil},
 	{"timestamp", "'1969-12-31 23:59:59.9995'", jdbc, data.Int64, data.Timestamp, int64(-1), nil},
-	{"timestamp", "'4713-01-01 00:00:00 BC'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(-2440550) * 86400000000, nil},
-	{"timestamp", "'294246-12-31 23:59:59.999999'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(9223371244799999999), nil},
+	{"timestamp", "'4713-01-01 00:00:00 BC'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(-2440550) * 86400000000,
+		nil},
+	{"timestamp", "'294246-12-31 23:59:59.999999'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(
+		9223371244799999999), nil},
 	{"timestamp", "'294276-12-31 23:59:59'", jdbc, data.Int64, data.Timestamp, int64(9224318015999000), nil},
 	{"timestamp", "'infinity'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(9223372036825200000), nil},
 	{"timestamp", "'-infinity'", dbz, data.Int64, dbzTime + "MicroTimestamp", int64(-9223372036832400000), nil},
 	{"timestamp", "'-infinity'", nanos, data.Int64, dbzTime + "NanoTimestamp", int64(math.MinInt64), nil},
-	{"timestamp", "'2262-04-11 23:47:16.854775'", nanos, data.Int64, dbzTime + "NanoTimestamp", int64(9223372036854775000), nil},
+	{"timestamp", "'2262-04-11 23:47:16.854775'", nanos, data.Int64, dbzTime + "NanoTimestamp", int64(
+		9223372036854775000), nil},
 	{"timestamp", "'infinity'", jdbc, data.Int64, data.Timestamp, int64(9223372036825200000), nil},
 	{"timestamp", "'2024-01-01 00:00:00.5'", iso, data.String, dbzTime + "IsoTimestamp", "2024-01-01T00:00:00.5Z", nil},
 	{"timestamp", "'12024-01-01'", iso, data.String, dbzTime + "IsoTimestamp", "+12024-01-01T00:00:00Z", nil},
 	{"timestamp", "'-infinity'", iso, data.String, dbzTime + "IsoTimestamp", "-infinity", nil},
 	{"timestamp(2)", "'2024-01-01 10:20:30.25'", structs, data.Struct, dbzTime + "StructuredTimestamp",
 		fields{int32(2024), int8(1), int8(1), int8(10), int8(20), int8(30), int32(250000000), nil, int32(2)}, nil},
-	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("micros_long"), data.Int64, "", int64(1704067200000123), nil},
-	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("nanos_string"), data.String, "", "1704067200000123000", nil},
+	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("micros_long"), data.Int64, "", int64(1704067200000123),
+		nil},
+	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("nanos_string"), data.String, "", "1704067200000123000",
+		nil},
 	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("micros_string"), data.String, "", "1704067200000123", nil},
-	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("nanos_long"), data.Int64, "", int64(1704067200000123000), nil},
+	{"timestamp", "'2024-01-01 00:00:00.000123'", granularity("nanos_long"), data.Int64, "", int64(1704067200000123000),
+		nil},
 	{"timestamptz", "'2024-01-01 00:00:00.1+01'", granularity("micros_iso_datetime_string"), data.String, "",
 		"2023-12-31T23:00:00.100000", nil},
 	{"timestamp", "'2024-01-01 00:00:00.1'", granularity("nanos_iso_datetime_string"), data.String, "",
 		"2024-01-01T00:00:00.100000000", nil},
-	{"timestamptz", "'2024-07-01 12:00:00+02'", dbz, data.String, dbzTime + "ZonedTimestamp", "2024-07-01T10:00:00.000000Z", nil},
-	{"timestamptz(0)", "'0044-03-15 12:00:00+00 BC'", dbz, data.String, dbzTime + "ZonedTimestamp", "-0043-03-15T12:00:00Z", nil},
+	{"timestamptz", "'2024-07-01 12:00:00+02'", dbz, data.String, dbzTime + "ZonedTimestamp",
+		"2024-07-01T10:00:00.000000Z", nil},
+	{"timestamptz(0)", "'0044-03-15 12:00:00+00 BC'", dbz, data.String, dbzTime + "ZonedTimestamp",
+		"-0043-03-15T12:00:00Z", nil},
 	{"timestamptz", "'infinity'", dbz, data.String, dbzTime + "ZonedTimestamp", "infinity", nil},
 	{"timestamptz", "'2024-07-01 12:00:00+02'", jdbc, data.Int64, data.Timestamp, int64(1719828000000), nil},
 	{"timestamptz", "'2024-07-01 12:00:00+02'", structs, data.Struct, dbzTime + "StructuredZonedTimestamp",
@@ -204,7 +218,8 @@ var textCases = []typeCase{
 		`{"a": 123456789012345678901234567890.50, "b": 1}`, pgType("jsonb")},
 	{"jsonb", `'[1]'`, jdbc, data.String, "", "[1]", pgType("jsonb")},
 	{"xml", "'<a/>'", dbz, data.String, dbzData + "Xml", "<a/>", nil},
-	{"hstore", `'a=>1, "b\"c"=>NULL, d=>""'`, dbz, data.String, dbzData + "Json", `{"a":"1","d":"","b\"c":null}`, pgType("hstore")},
+	{"hstore", `'a=>1, "b\"c"=>NULL, d=>""'`, dbz, data.String, dbzData + "Json", `{"a":"1","d":"","b\"c":null}`, pgType(
+		"hstore")},
 	{"hstore", `'a=>1, "b,=>"=>NULL, d=>""'`, texts, data.Map, "", map[string]any{"a": "1", "b,=>": nil, "d": ""}, nil},
 	{"hstore", `''`, texts, data.Map, "", map[string]any{}, nil},
 	{"hstore", `'a=>1'`, jdbc, data.String, "", `"a"=>"1"`, pgType("hstore")},
@@ -230,18 +245,22 @@ var textCases = []typeCase{
 }
 
 var geoCases = []typeCase{
-	{"point", "'(1.5,-2)'", dbz, data.Struct, dbzData + "geometry.Point", fields{1.5, -2.0, wkb("0101000000", 1.5, -2), nil}, nil},
+	{"point", "'(1.5,-2)'", dbz, data.Struct, dbzData + "geometry.Point", fields{1.5, -2.0, wkb("0101000000", 1.5, -2),
+		nil}, nil},
 	{"line", "'{1,2,3}'", dbz, data.Struct, dbzData + "geometry.Line", fields{1.0, 2.0, 3.0}, nil},
 	{"circle", "'<(1,2),3>'", dbz, data.Struct, dbzData + "geometry.Circle",
 		fields{fields{1.0, 2.0, wkb("0101000000", 1, 2), nil}, 3.0}, nil},
 	{"lseg", "'[(1,2),(3,4)]'", dbz, data.Struct, dbzData + "geometry.Geometry",
-		fields{wkb("010200000002000000", 1, 2, 3, 4), nil, map[string]any{"type": "lseg"}}, nil},
+		fields{wkb("010200000002000000", 1, 2, 3, 4), nil, map[string]any{"type": "lseg"}}, pgType("lseg")},
 	{"box", "'(3,4),(1,2)'", dbz, data.Struct, dbzData + "geometry.Geometry",
-		fields{wkb("01030000000100000005000000", 3, 4, 3, 2, 1, 2, 1, 4, 3, 4), nil, map[string]any{"type": "box"}}, nil},
+		fields{wkb("01030000000100000005000000", 3, 4, 3, 2, 1, 2, 1, 4, 3, 4), nil, map[string]any{"type": "box"}}, pgType(
+			"box")},
 	{"path", "'[(1,2),(3,4),(5,6)]'", dbz, data.Struct, dbzData + "geometry.Geometry",
-		fields{wkb("010200000003000000", 1, 2, 3, 4, 5, 6), nil, map[string]any{"type": "path", "closed": "false"}}, nil},
+		fields{wkb("010200000003000000", 1, 2, 3, 4, 5, 6), nil, map[string]any{"type": "path", "closed": "false"}}, pgType(
+			"path")},
 	{"polygon", "'((0,0),(1,0),(1e300,1))'", dbz, data.Struct, dbzData + "geometry.Geometry",
-		fields{wkb("01030000000100000004000000", 0, 0, 1, 0, 1e300, 1, 0, 0), nil, map[string]any{"type": "polygon"}}, nil},
+		fields{wkb("01030000000100000004000000", 0, 0, 1, 0, 1e300, 1, 0, 0), nil, map[string]any{"type": "polygon"}},
+		pgType("polygon")},
 	{"point", "'(1.5,-2)'", jdbc, data.String, "", "(1.5,-2)", pgType("point")},
 }
 
@@ -259,7 +278,8 @@ var arrayCases = []typeCase{
 	{"netprice[]", "'{2}'", dbz, data.Array, "", []any{dec("200")}, nil},
 	{"box[]", "'{(3,4),(1,2);(1,1),(0,0)}'", jdbc, data.String, "", "{(3,4),(1,2);(1,1),(0,0)}", pgType("box[]")},
 	{"timestamp[]", "'{\"2024-01-01 00:00:00\"}'", dbz, data.Array, "", []any{int64(1704067200000000)}, nil},
-	{"uuid[]", "'{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}'", dbz, data.Array, "", []any{"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}, nil},
+	{"uuid[]", "'{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}'", dbz, data.Array, "",
+		[]any{"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"}, nil},
 	{"inet[]", "'{10.0.0.1}'", dbz, data.Array, "", []any{"10.0.0.1"}, nil},
 	{"interval[]", "'{1 day}'", texts, data.Array, "", []any{"P0Y0M1DT0H0M0S"}, nil},
 	{"money[]", "'{$1.50}'", dbz, data.Array, "", []any{dec("150")}, nil},
@@ -455,7 +475,8 @@ func TestBitString(t *testing.T) {
 		packed []byte
 		length int
 		want   string
-	}{{[]byte{1, 2}, 10, "1000000001"}, {[]byte{2, 0, 0, 0}, -1, "0010"}, {nil, -1, ""}, {[]byte{5}, 3, "101"}, {nil, 2, "00"}} {
+	}{{[]byte{1, 2}, 10, "1000000001"}, {[]byte{2, 0, 0, 0}, -1, "0010"}, {nil, -1, ""}, {[]byte{5}, 3, "101"}, {nil, 2,
+		"00"}} {
 		got, err := postgres.BitString(c.packed, c.length)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
