@@ -14,7 +14,7 @@ const (
 	exitOK          exitCode = 0
 	exitFailed      exitCode = 1   // the request was refused, or a file could not be read or written
 	exitUsage       exitCode = 2   // wrong flags, arguments or settings; nothing was tried
-	exitNotFound    exitCode = 3   // no such topic, partition, schema or path
+	exitNotFound    exitCode = 3   // no such topic, partition, schema, connector or path
 	exitUnreachable exitCode = 4   // no node answered at the URL; nothing was done
 	exitUnknown     exitCode = 5   // the request may or may not have taken effect
 	exitDamaged     exitCode = 6   // `log dump` or `log verify` found damage
@@ -25,7 +25,7 @@ const exitHelp = `Exit codes:
   0    done
   1    refused by the server, or a local file could not be read or written
   2    wrong flags, arguments or settings; nothing was tried
-  3    no such topic, partition, schema or path
+  3    no such topic, partition, schema, connector or path
   4    no node answers at the URL; nothing was done
   5    unknown: the request may or may not have taken effect
   6    log dump or log verify found damage
