@@ -152,6 +152,7 @@ func (w *Worker) newHerd() (*herd, error) {
 	runner, err := task.New(task.Options{
 		Client: w.cfg.Client, Requests: w.cfg.Requests, Store: w.store, Schemas: w.cfg.Schemas, Serde: w.cfg.Serde,
 		GroupID: s.GroupID, FlushInterval: s.OffsetFlushInterval, NoTopicCreation: !s.TopicCreation,
+		NoTopicTracking: !s.TopicTracking, Internal: []string{s.ConfigTopic, s.OffsetTopic, s.StatusTopic},
 		Defaults: task.Converters{
 			Key: s.KeyConverter, Value: s.ValueConverter, Header: s.HeaderConverter,
 			KeyProps: s.KeyConverterProps, ValueProps: s.ValueConverterProps, HeaderProps: s.HeaderConverterProps,
