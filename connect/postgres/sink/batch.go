@@ -18,6 +18,7 @@ type row struct {
 	record *plugin.SinkRecord
 	t      *table
 	set    *columnSet // the columns it has; of a deletion those of the key
+	full   *columnSet // those that records of its layout have
 	op     operation
 	cells  []cell // by the columns of the table
 	key    string // the texts of the key, "" if there is none
@@ -43,7 +44,7 @@ func (a *arena) text(c cell) []byte { return a.b[c.from : c.from+c.size] }
 // row makes an item a row. An error is the record's own fault.
 func (c *config) row(a *arena, it *item, p *plan) (*row, error) {
 	t := it.target.table
-	r := &row{record: it.record, t: t, set: p.set, op: it.event.op, cells: make([]cell, len(t.Columns))}
+	r := &row{record: it.record, t: t, set: p.set, full: p.set, op: it.event.op, cells: make([]cell, len(t.Columns))}
 	away := unavailable(it.record)
 	var absent []int
 	for i := range p.fields {

@@ -230,6 +230,10 @@ func (c *config) forms(r *plugin.SinkRecord, ev *event) forms {
 		for i := range r.Headers {
 			b.WriteString(r.Headers[i].Name)
 			b.WriteByte(0)
+			if s := r.Headers[i].Schema; s != nil {
+				b.WriteString(describe(s))
+			}
+			b.WriteByte(0)
 		}
 	}
 	f.names = b.String()

@@ -185,6 +185,27 @@ func TestColumnDroppedUnderWay(t *testing.T) {
 	require.Equal(t, "4|3|b\n", d.text("SELECT * FROM t"))
 }
 
+// A column that gets another type under way is no fault of the records that need it.
+func TestColumnAltered(t *testing.T) {
+	d := newDB(t, "CREATE TABLE t (id int PRIMARY KEY, name varchar(3), n smallint)")
+	ts := newTopics()
+	r := newRunner(t, ts, settings(native, d.url))
+	require.NoError(t, r.start(t.Context(), tp("t", 0)))
+	defer r.stop()
+	ts.add("t", 0, record(1, "abc", int32(1)))
+	require.NoError(t, r.drain(t.Context()))
+	d.exec("ALTER TABLE t ALTER id TYPE bigint, ALTER name TYPE text, ALTER n TYPE numeric(12,2)")
+	ts.add("t", 0, record(1<<40, "longer", int32(1<<30)))
+	require.NoError(t, r.drain(t.Context()))
+	require.Empty(t, r.reasons)
+	require.Equal(t, "1|abc|1.00\n1099511627776|longer|1073741824.00\n", d.text("SELECT * FROM t ORDER BY id"))
+
+	d.exec("ALTER TABLE t ADD COLUMN must int NOT NULL DEFAULT 0", "ALTER TABLE t ALTER must DROP DEFAULT")
+	ts.add("t", 0, record(5, "x", nil))
+	require.ErrorContains(t, r.drain(t.Context()), "column must of table public.t must not be null")
+	require.Empty(t, r.reported)
+}
+
 // A constraint that waits for COMMIT: what is bad there is found as well, and what is only early there is not bad.
 func TestDeferredConstraint(t *testing.T) {
 	d := newDB(t, "CREATE TABLE parent (id bigint PRIMARY KEY, name text, n int)",

@@ -36,6 +36,7 @@ type task struct {
 
 	failures int                    // in a row
 	reported map[plugin.Origin]bool // records of the batch under way that were reported
+	texts    []byte                 // an arena to use again
 }
 
 var _ plugin.SinkTask = (*task)(nil)
@@ -220,7 +221,8 @@ func (t *task) put(ctx context.Context, b *plugin.SinkBatch) error {
 	if err != nil || len(records) == 0 && len(next) == 0 {
 		return err
 	}
-	w := &write{task: t, records: records, next: next}
+	w := &write{task: t, records: records, next: next, arena: arena{t.texts}}
+	defer func() { t.texts = w.arena.b[:0] }()
 	stale := false
 	for {
 		err := w.transaction(ctx)
@@ -237,6 +239,7 @@ func (t *task) put(ctx context.Context, b *plugin.SinkBatch) error {
 			if w.care++; w.atCommit {
 				w.care = immediate
 			}
+			t.forget() // a column that has another type by now is no fault of a record
 		case !stale && !isReportError(err) && (postgres.FaultOf(err) == postgres.Schema || isSchemaError(err)):
 			stale = true // what is known of the tables may be of yesterday
 			t.forget()
@@ -255,6 +258,9 @@ func isSchemaError(err error) bool {
 func perRecord(err error) bool {
 	if err == nil || isSchemaError(err) || isReportError(err) {
 		return false
+	}
+	if errors.Is(err, errDoubt) {
+		return true
 	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "21000" || pg.Code == "54000") {

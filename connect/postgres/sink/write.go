@@ -167,6 +167,9 @@ func (w *write) item(r *plugin.SinkRecord) (*item, error) {
 	return it, nil
 }
 
+// errDoubt says that a record does not fit its table, as far as the table is known. It may be another one by now.
+var errDoubt = errors.New("a record does not fit its table")
+
 // bound makes rows of items whose tables are there.
 func (w *write) bound(ctx context.Context, items []item) ([]*row, error) {
 	rows := make([]*row, 0, len(items))
@@ -186,6 +189,9 @@ func (w *write) bound(ctx context.Context, items []item) ([]*row, error) {
 			t.plans.get(it.layout, func() *plan { return p })
 		}
 		r, err := w.cfg.row(&w.arena, it, p)
+		if err != nil && w.care == fast {
+			return nil, fmt.Errorf("%w: %w", errDoubt, err)
+		}
 		if err != nil {
 			if err := w.bad(ctx, it.record, err); err != nil {
 				return nil, err
@@ -471,9 +477,15 @@ func (w *write) halve(ctx context.Context, rows []*row) error {
 		return w.halve(ctx, rows[len(rows)/2:])
 	}
 	var pg *pgconn.PgError
-	if errors.As(failed, &pg) && pg.Code == "23503" {
-		w.wait(waiter{rows[0], failed})
-		return nil
+	if errors.As(failed, &pg) {
+		switch at, known := rows[0].t.byName[pg.ColumnName]; {
+		case pg.Code == "23503":
+			w.wait(waiter{rows[0], failed})
+			return nil
+		case pg.Code == "23502" && known && rows[0].full != nil && !rows[0].full.has[at]: // no record has it
+			return schemaFault("column %s of table %s must not be null, has no default, and is no field of the records: %w",
+				pg.ColumnName, rows[0].t, failed)
+		}
 	}
 	return w.bad(ctx, rows[0].record, failed)
 }
