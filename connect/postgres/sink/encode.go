@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"millrace/connect/data"
 	"millrace/connect/postgres"
@@ -203,7 +204,10 @@ func integerType(oid uint32) bool {
 	return oid == oidInt2 || oid == oidInt4 || oid == oidInt8 || oid == oidOID || oid == oidXID8
 }
 
-var errNUL = errors.New("text with a NUL character, which PostgreSQL cannot hold (text.nul=strip removes them)")
+var errNUL = errors.New("text with a NUL character, which PostgreSQL cannot hold (SQLSTATE 22021; text.nul=strip removes " +
+	"them)")
+
+var errUTF8 = errors.New("text that is no UTF-8 (the server's SQLSTATE for it is 22021)")
 
 // text hands text to the server as it is.
 func (c *codec) text(dst []byte, v any) ([]byte, error) {
@@ -215,6 +219,9 @@ func (c *codec) text(dst []byte, v any) ([]byte, error) {
 }
 
 func (c *codec) appendText(dst []byte, s string) ([]byte, error) {
+	if !utf8.ValidString(s) {
+		return dst, errUTF8
+	}
 	if strings.IndexByte(s, 0) < 0 {
 		return append(dst, s...), nil
 	}

@@ -16,6 +16,7 @@ import (
 	"millrace/client"
 	"millrace/connect/data"
 	"millrace/connect/plugin"
+	"millrace/connect/postgres/pgtest"
 )
 
 // proxy stands before the server and cuts connections.
@@ -395,6 +396,38 @@ func TestLostAnswerToCommit(t *testing.T) {
 	p.cutAfter(1, total-1)
 	require.NoError(t, r.drain(t.Context()))
 	exact(t, d, 3, 1)
+}
+
+// A server that crashes, and one that takes back what it had not made durable: each record is written once.
+func TestServerCrashes(t *testing.T) {
+	srv := pgtest.New(t, pgtest.Options{Settings: map[string]string{"wal_writer_delay": "10s"}})
+	for _, sync := range []string{"default", "off"} {
+		d := &db{t: t, srv: srv, url: srv.Database(t)}
+		srv.Exec(t, d.url, plainTable)
+		ts := newTopics()
+		props := insertProps(d.url)
+		props["synchronous.commit"] = sync
+		r := newRunner(t, ts, props)
+		require.NoError(t, r.start(t.Context(), tp("t", 0)))
+		const n = 400
+		back := 0
+		for i := range n {
+			ts.add("t", 0, record(int64(i), "a", nil))
+			if i%100 == 50 {
+				srv.Restart(t, pgtest.Immediate)
+			}
+			for err := r.drain(t.Context()); err != nil; err = r.drain(t.Context()) {
+				require.ErrorContains(t, err, "was restored or failed over")
+				back++
+				r.stop()
+				require.NoError(t, r.start(t.Context(), tp("t", 0)))
+			}
+		}
+		r.stop()
+		d.conn = srv.Connect(t, d.url)
+		exact(t, d, n, 1)
+		require.Equal(t, sync == "off", back > 0, "%d", back)
+	}
 }
 
 // A database that is gone for good fails the task when its tries are used up, and before that has the batch come again.

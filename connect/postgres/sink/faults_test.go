@@ -65,6 +65,31 @@ func TestPoison(t *testing.T) {
 	}
 }
 
+// A bad record's report says which column is at fault, and not what is in it.
+func TestColumnAtFault(t *testing.T) {
+	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name varchar(5), n smallint)",
+		"CREATE TABLE typed (id bigint PRIMARY KEY, name jsonb, n int)",
+		"CREATE TABLE dated (id bigint PRIMARY KEY, name date, n int)")
+	ts := newTopics()
+	ts.add("t", 0, record(1, "SECRET", int32(1)))
+	ts.add("t", 0, record(2, "a", int32(70000)))
+	ts.add("t", 0, record(3, "\xff", nil))
+	ts.add("typed", 0, record(1, "{SECRET", nil))
+	ts.add("typed", 0, record(2, `"\u0000"`, nil))
+	ts.add("dated", 0, record(1, "2024-02-30", nil))
+	r := run(t, ts, settings(native, d.url))
+	got := map[string]bool{}
+	for i, err := range r.reasons {
+		got[fmt.Sprintf("%s %d %s", r.reported[i].Topic, r.reported[i].Origin.Offset,
+			strings.Split(strings.SplitN(err.Error(), ": ", 2)[1], ": ")[0])] = true
+		require.NotContains(t, err.Error(), "SECRET")
+		require.Contains(t, err.Error(), "SQLSTATE 22")
+	}
+	require.Equal(t, map[string]bool{"t 0 column name": true, "t 1 column n": true,
+		"t 2 column name of table public.t": true,
+		"typed 0 column name": true, "typed 1 column name": true, "dated 0 column name": true}, got)
+}
+
 // Of an insert whose key is taken only the later one is bad, also within a batch.
 func TestDuplicateInserts(t *testing.T) {
 	d := newDB(t, checkedTable, "INSERT INTO t VALUES (5, 'there', 1)")
@@ -87,7 +112,7 @@ func TestPoisonWithoutReporter(t *testing.T) {
 	r := newRunner(t, ts, settings(native, d.url))
 	r.noReport = true
 	err := runAll(t, r)
-	require.ErrorContains(t, err, "record 1 of partition 0 of topic t: write to table public.t: a text is too long")
+	require.ErrorContains(t, err, "record 1 of partition 0 of topic t: column name: write to table public.t: a text is too long")
 	require.NotContains(t, err.Error(), "secret")
 	require.False(t, plugin.IsRetriable(err))
 	require.Equal(t, "0\n", d.text("SELECT count(*) FROM t"))

@@ -48,7 +48,8 @@ func TestTimesArriveAsTheyWere(t *testing.T) {
 	d.exec("SET TimeZone = UTC")
 	us := func(column string) string { return "(extract(epoch FROM " + column + ") * 1000000)::numeric::bigint" }
 	rows, err := d.conn.Query(t.Context(), fmt.Sprintf("SELECT id, %s, %s, "+
-		"(extract(epoch FROM millis) * 1000)::numeric::bigint, day - '1970-01-01', %s, %s FROM t", us("micros"), us("nanos"), us("words"), us("plain")))
+		"(extract(epoch FROM millis) * 1000)::numeric::bigint, day - '1970-01-01', %s, %s FROM t", us("micros"), us(
+		"nanos"), us("words"), us("plain")))
 	require.NoError(t, err)
 	var i, got0, got1, got2, got3, got4, got5 int64
 	count := 0
