@@ -114,9 +114,11 @@ func TestFaults(t *testing.T) {
 	}{
 		{edit(func(p *url.URL) { p.User = url.UserPassword("postgres", "precious") }), "", postgres.Denied,
 			[]string{"28P01", "Check the user and the password"}},
-		{edit(func(p *url.URL) { p.Path = "/nowhere" }), "", postgres.Config, []string{"3D000", "nowhere", "name of the database"}},
+		{edit(func(p *url.URL) { p.Path = "/nowhere" }), "", postgres.Config, []string{"3D000", "nowhere", "name of the " +
+			"database"}},
 		{edit(func(p *url.URL) { p.Host = "127.0.0.1:1" }), "", postgres.Connection, []string{"refused", "host and port"}},
-		{edit(func(p *url.URL) { p.Host = "no-such-host.invalid:1" }), "", postgres.Connection, []string{"no-such-host.invalid"}},
+		{edit(func(p *url.URL) { p.Host = "no-such-host.invalid:1" }), "", postgres.Connection,
+			[]string{"no-such-host.invalid"}},
 		{edit(func(p *url.URL) { p.RawQuery = "sslmode=require" }), "", postgres.Connection, []string{"TLS"}},
 		{role, "SELECT * FROM t", postgres.Denied, []string{"42501", "table t", "GRANT SELECT"}},
 		{u, "SELECT * FROM nope", postgres.Schema, []string{"42P01", "nope"}},
@@ -149,7 +151,8 @@ func TestFaultsOfSlots(t *testing.T) {
 	got, text := fault(t, u, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
 	require.Equal(t, postgres.Config, got)
 	require.Contains(t, text, "wal_level = logical")
-	got, text = fault(t, u, "SELECT pg_create_physical_replication_slot('a')", "SELECT pg_create_physical_replication_slot('b')")
+	got, text = fault(t, u, "SELECT pg_create_physical_replication_slot('a')", "SELECT "+
+		"pg_create_physical_replication_slot('b')")
 	require.Equal(t, postgres.Config, got)
 	require.Contains(t, text, "max_replication_slots")
 	_, role := srv.Role(t, u, "LOGIN")

@@ -11,7 +11,8 @@ import (
 
 // baseTypes have a decoder of their own.
 var baseTypes = []string{"bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "money", "text", "bytea",
-	"date", "time", "timetz", "timestamp", "timestamptz", "interval", "bit", "varbit", "uuid", "json", "jsonb", "xml", "inet",
+	"date", "time", "timetz", "timestamp", "timestamptz", "interval", "bit", "varbit", "uuid", "json", "jsonb",
+	"xml", "inet",
 	"point", "line", "lseg", "box", "path", "polygon", "circle", "tsvector", "xid"}
 
 var extensionTypes = []string{"hstore", "ltree", "citext", "geometry", "geography", "vector", "halfvec", "sparsevec"}

@@ -18,8 +18,8 @@ var (
 	errBits       = errors.New("the text is no bit string")
 	errHstore     = errors.New("the text is no hstore")
 	errArray      = errors.New("the text is no array")
-	errDimensions = errors.New("the array has several dimensions, and its column was declared with one: declare it with as " +
-		"many as there are (ALTER TABLE ... ALTER COLUMN ... TYPE element[][], which rewrites nothing)")
+	errDimensions = errors.New("the array has several dimensions, and its column was declared with one: declare it " +
+		"with as many as there are (ALTER TABLE ... ALTER COLUMN ... TYPE element[][], which rewrites nothing)")
 )
 
 func decodeString(b []byte) (any, error) { return string(b), nil }

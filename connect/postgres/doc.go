@@ -1,4 +1,5 @@
-// Package postgres is what the PostgreSQL connectors share: connections, errors, names, the catalog and the map of types.
+// Package postgres is what the PostgreSQL connectors share: connections, errors, names, the catalog and the map of
+// types.
 //
 // It owns the translation between PostgreSQL's texts and the data model of connectors, as Confluent's JDBC source and
 // Debezium's connector have it, and the words in which a database's refusals are reported. It promises that no error

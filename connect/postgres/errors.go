@@ -207,7 +207,8 @@ var remedies = map[string]string{
 	"42P10": "The columns of the key need a unique index on exactly these",
 	"42883": "An extension may be missing, or the column has another type than expected",
 	"53300": "Raise max_connections, or let fewer tasks run",
-	"53400": "Raise the limit that the message names, such as max_replication_slots or max_wal_senders, and restart the server",
+	"53400": "Raise the limit that the message names, such as max_replication_slots or max_wal_senders, and restart " +
+		"the server",
 	"53100": "Free space on the server's disk",
 	"57P03": "The server is starting or stopping; it is tried again",
 	"25006": "The server is a standby, or the session is read-only: connect to the primary",
@@ -232,7 +233,8 @@ func remedy(pg *pgconn.PgError) string {
 		if about("owner") || about("publication") {
 			return "Have the owner of the tables, or a superuser, do it, or make the publication beforehand"
 		}
-		return "Grant it: GRANT USAGE ON SCHEMA and GRANT SELECT (and INSERT, UPDATE, DELETE for a sink) ON the table to the role"
+		return "Grant it: GRANT USAGE ON SCHEMA and GRANT SELECT (and INSERT, UPDATE, DELETE for a sink) ON the table " +
+			"to the role"
 	case "55000":
 		switch {
 		case about("wal_level"):
@@ -249,7 +251,8 @@ func remedy(pg *pgconn.PgError) string {
 	case "42704":
 		switch {
 		case about("slot"):
-			return "The replication slot is not there: it was dropped, or never made. Changes since its last position are gone; " +
+			return "The replication slot is not there: it was dropped, or never made. Changes since its last position are " +
+				"gone; " +
 				"take a new snapshot"
 		case about("publication"):
 			return "Create the publication before the slot, or let the connector do so"
@@ -279,7 +282,8 @@ func networkFault(err error) *Explained {
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return &Explained{Text: "the host cannot be reached", Remedy: "Check the address, routes and firewalls"}
 	case pgconn.Timeout(err), errors.Is(err, context.DeadlineExceeded):
-		return &Explained{Text: "the server did not answer in time", Remedy: "Check host and port, firewalls, and the server's load"}
+		return &Explained{Text: "the server did not answer in time", Remedy: "Check host and port, firewalls, and the " +
+			"server's load"}
 	case errors.Is(err, context.Canceled):
 		return nil
 	case isBroken(err):

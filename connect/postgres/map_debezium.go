@@ -232,7 +232,8 @@ func (m *Mapper) planar(s *data.Schema, name string) (c codec, ok bool) {
 	case "circle":
 		center := &data.Schema{}
 		fillPoint(center)
-		logical(s, data.Struct, CircleName, data.Field{Name: "center", Schema: center}, data.Field{Name: "radius", Schema: real})
+		logical(s, data.Struct, CircleName, data.Field{Name: "center", Schema: center}, data.Field{Name: "radius",
+			Schema: real})
 		return codec{decodeCircle(s), nil}, true
 	}
 	shapes := map[string]func(*data.Schema) decoder{"lseg": decodeSegment, "box": decodeBox, "path": decodePath,

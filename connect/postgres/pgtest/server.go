@@ -124,7 +124,8 @@ func (s *Server) drop(name string) {
 	_, _ = c.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots
 		WHERE database = $1 AND active`, name)
 	for range 100 {
-		_, err := c.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1`, name)
+		_, err := c.Exec(ctx,
+			`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1`, name)
 		if err == nil {
 			break
 		}

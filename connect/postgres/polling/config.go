@@ -53,7 +53,8 @@ type mapping struct {
 // parse reads settings that have passed Check.
 func parse(props map[string]string) (*config, error) {
 	s := defs().Settings(props)
-	c := &config{Settings: s, props: props, mode: s.Lower(keyMode), inc: s.String(keyIncrementing), ts: s.List(keyTimestamp),
+	c := &config{Settings: s, props: props, mode: s.Lower(keyMode), inc: s.String(keyIncrementing),
+		ts:  s.List(keyTimestamp),
 		xid: s.String(keyXID), guard: s.Bool(keyGuard), keyed: s.Lower(keyRecordKey) == keyPrimary,
 		suffix: s.String(keySuffix), interval: s.Millis(keyInterval), rows: s.Int(keyRows)}
 	c.query = s.String(keyQuery)
@@ -77,7 +78,8 @@ func parse(props map[string]string) (*config, error) {
 	if numeric == "" && s.Bool(keyPrecision) {
 		numeric = "precision_only"
 	}
-	c.mapping = postgres.Mapping{World: postgres.JDBC, Numeric: numeric, Granularity: s.Lower(keyGranularity), Zone: c.zone}
+	c.mapping = postgres.Mapping{World: postgres.JDBC, Numeric: numeric, Granularity: s.Lower(keyGranularity),
+		Zone: c.zone}
 	return c, nil
 }
 

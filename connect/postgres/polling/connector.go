@@ -181,7 +181,8 @@ func (c *config) validate(ctx context.Context, conn *pgx.Conn) []plugin.Problem 
 		return []plugin.Problem{{Key: keyURL, Message: postgres.Explain(err, "ask for the version").Error()}}
 	}
 	if version < oldest {
-		return []plugin.Problem{{Key: keyURL, Message: fmt.Sprintf("the server's version is %d; 13 is the oldest that is read from",
+		return []plugin.Problem{{Key: keyURL, Message: fmt.Sprintf("the server's version is %d; 13 is the oldest that "+
+			"is read from",
 			version/10000)}}
 	}
 	if c.query != "" {
@@ -233,7 +234,8 @@ func (c *config) validateTables(ctx context.Context, conn *pgx.Conn) (out []plug
 		if !slices.ContainsFunc(tables, func(t *postgres.Table) bool {
 			return t.Name == n.Table && (n.Schema == "" || n.Schema == t.Schema)
 		}) {
-			say(keyWhitelist, fmt.Sprintf("there is no table %s of a kind that %s names, or the role may not see its schema. Names "+
+			say(keyWhitelist, fmt.Sprintf("there is no table %s of a kind that %s names, or the role may not see its "+
+				"schema. Names "+
 				"are case-sensitive", strings.TrimPrefix(n.Schema+"."+n.Table, "."), keyTypes))
 		}
 	}

@@ -88,7 +88,8 @@ func databaseDefs() plugin.Defs {
 		{Name: keyUser, Type: plugin.String, Null: true, Importance: plugin.High, Doc: "The role to connect as."},
 		{Name: keyPassword, Type: plugin.Password, Null: true, Importance: plugin.High, Doc: "The role's password."},
 		{Name: keyBackoff, Type: plugin.Long, Default: "10000", Importance: plugin.Low, Check: notNegative,
-			Doc: "The longest pause, in milliseconds, before a connection that failed is tried again. The first pauses are shorter."},
+			Doc: "The longest pause, in milliseconds, before a connection that failed is tried again. The first pauses are " +
+				"shorter."},
 		{Name: keyRetries, Type: plugin.Int, Default: "-1", Importance: plugin.Low,
 			Doc: "How many times in a row reading may fail for a passing reason before the task fails; -1 is no limit."},
 		{Name: keyZone, Type: plugin.String, Default: "UTC", Importance: plugin.Medium, Check: checkZone,
@@ -109,7 +110,8 @@ func tableDefs() plugin.Defs {
 		{Name: keySchema, Type: plugin.String, Null: true, Importance: plugin.High,
 			Doc: "Only tables in schemas whose name matches this, with % for any characters and _ for one."},
 		{Name: keyTypes, Type: plugin.List, Default: "TABLE", Importance: plugin.Low, Check: checkTypes,
-			Doc: "What to read: TABLE, PARTITIONED TABLE, VIEW, MATERIALIZED VIEW, FOREIGN TABLE. Partitions are left out where " +
+			Doc: "What to read: TABLE, PARTITIONED TABLE, VIEW, MATERIALIZED VIEW, FOREIGN TABLE. Partitions are left out " +
+				"where " +
 				"partitioned tables are read."},
 		{Name: keyQuery, Type: plugin.String, Importance: plugin.Medium, Width: "LONG",
 			Doc: "A SELECT to read in place of tables. Its rows go to the topic that " + keyPrefix + " names."},
@@ -126,7 +128,8 @@ func modeDefs() plugin.Defs {
 	return plugin.Defs{
 		{Name: keyMode, Type: plugin.String, Required: true, Importance: plugin.High, Width: "SHORT",
 			Values: []string{modeBulk, modeTS, modeInc, modeTSInc, modeXID},
-			Doc: "How new rows are told. bulk: everything, each time. incrementing: by a column that only grows. timestamp: by " +
+			Doc: "How new rows are told. bulk: everything, each time. incrementing: by a column that only grows. " +
+				"timestamp: by " +
 				"when they were changed. timestamp+incrementing: by both. xid: by the transaction that wrote them, which finds " +
 				"each insert and update whatever the table's columns are."},
 		{Name: keyIncrementing, Type: plugin.String, Importance: plugin.Medium,
@@ -138,16 +141,19 @@ func modeDefs() plugin.Defs {
 		{Name: keyTSMapping, Type: plugin.List, Importance: plugin.Medium, Check: checkTSMapping, Width: "LONG",
 			Doc: "Those columns for each table, as REGEX:[COLUMN|COLUMN], separated by commas."},
 		{Name: keyInitial, Type: plugin.Long, Null: true, Importance: plugin.Low,
-			Doc: "Where to begin: rows changed after this time, in milliseconds since 1970; -1 is the time of the start. Absent: all."},
+			Doc: "Where to begin: rows changed after this time, in milliseconds since 1970; -1 is the time of the start. " +
+				"Absent: all."},
 		{Name: keyDelay, Type: plugin.Long, Default: "0", Importance: plugin.High, Check: notNegative,
 			Doc: "How far behind the database's time to stay, in milliseconds, for rows whose timestamps come from elsewhere."},
 		{Name: keyNonNull, Type: plugin.Boolean, Default: "true", Importance: plugin.Low,
 			Doc: "Refuse columns that may be null: rows with a null there would not be found."},
 		{Name: keyGuard, Type: plugin.Boolean, Default: "true", Importance: plugin.Medium,
-			Doc: "In the modes that tell rows by columns, stay behind the transactions that are open, since they may yet add rows " +
+			Doc: "In the modes that tell rows by columns, stay behind the transactions that are open, since they may yet " +
+				"add rows " +
 				"before those that are there. Without it such rows are lost."},
 		{Name: keyXID, Type: plugin.String, Importance: plugin.Medium,
-			Doc: "For mode xid: a column of type xid8 that holds the transaction which wrote the row (DEFAULT pg_current_xact_id(), " +
+			Doc: "For mode xid: a column of type xid8 that holds the transaction which wrote the row (DEFAULT " +
+				"pg_current_xact_id(), " +
 				"and a trigger for updates), with an index on it and the primary key. Empty: the system's own, which needs no " +
 				"column and reads the whole table."},
 		{Name: keyInterval, Type: plugin.Int, Default: "5000", Importance: plugin.High, Check: notNegative,
@@ -165,17 +171,20 @@ func recordDefs() plugin.Defs {
 			Doc: "The name of a table's topic, with ${prefix}, ${schema} and ${table}."},
 		{Name: keyRecordKey, Type: plugin.String, Default: keyPrimary, Importance: plugin.Medium,
 			Values: []string{keyPrimary, keyNone},
-			Doc:    "What records have as their key: the columns of the primary key, or nothing, as Confluent's connector has it."},
+			Doc: "What records have as their key: the columns of the primary key, or nothing, as Confluent's connector " +
+				"has it."},
 		{Name: keyNumeric, Type: plugin.String, Null: true, Importance: plugin.Low,
 			Values: []string{"none", "precision_only", "best_fit", "best_fit_eager_double"},
-			Doc: "What numeric columns become. none: Decimal. precision_only: whole numbers where they fit. best_fit: also floats " +
+			Doc: "What numeric columns become. none: Decimal. precision_only: whole numbers where they fit. best_fit: also " +
+				"floats " +
 				"where they fit. best_fit_eager_double: floats for all with a fraction."},
 		{Name: keyPrecision, Type: plugin.Boolean, Default: "false", Importance: plugin.Low,
 			Doc: "The older form of " + keyNumeric + "=precision_only."},
 		{Name: keyGranularity, Type: plugin.String, Default: "connect_logical", Importance: plugin.Low,
 			Values: []string{"connect_logical", "micros_long", "micros_string", "micros_iso_datetime_string", "nanos_long",
 				"nanos_string", "nanos_iso_datetime_string"},
-			Doc: "What timestamps become: Kafka Connect's Timestamp, which has milliseconds, or numbers or texts with more digits."},
+			Doc: "What timestamps become: Kafka Connect's Timestamp, which has milliseconds, or numbers or texts with more " +
+				"digits."},
 	}
 }
 

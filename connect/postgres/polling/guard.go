@@ -13,7 +13,8 @@ import (
 // reads the time, and commits later, after others that drew later ones. So a reader that has seen number 2 may not go
 // behind it while the transaction with number 1 is open.
 //
-// The guard takes a bound (the greatest number that is visible, or the time), and then asks which transactions are open.
+// The guard takes a bound (the greatest number that is visible, or the time), and then asks which transactions are
+// open.
 // Whatever is not visible and lies below the bound is of one of these, for who begins later draws later. Once they have
 // all ended, all below the bound is visible or never will be, and may be read. What it cannot see are numbers that were
 // drawn in another transaction than the one that writes them: mode xid finds those rows too.
@@ -22,7 +23,8 @@ import (
 // letters of a name.
 const marker = 0x6d696c6c72616365
 
-// holdersSQL lists the open transactions of this database but our own, pollers' and those of maintenance, which write no
+// holdersSQL lists the open transactions of this database but our own, pollers' and those of maintenance, which
+// write no
 // rows. Prepared ones come last: one that is being prepared is in the first part or in the second.
 var holdersSQL = fmt.Sprintf(`SELECT l.virtualtransaction FROM pg_catalog.pg_locks l
 	JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database()

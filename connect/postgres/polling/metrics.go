@@ -19,7 +19,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "millrace_postgres_polling_rows_total",
 			Help: "Rows read, by table."}, []string{"table"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: "millrace_postgres_polling_open_transactions",
-			Help: "Numbers of transactions between the oldest that is open in the cluster and the next one: rows of these wait."}),
+			Help: "Numbers of transactions between the oldest that is open in the cluster and the next one: rows of these " +
+				"wait."}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_postgres_polling_guard_wait_seconds",
 			Help: "How long the horizon guard has held rows back, by table."}, []string{"table"}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "millrace_postgres_polling_retries_total",

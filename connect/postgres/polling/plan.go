@@ -203,7 +203,8 @@ func (p *plan) tellByNumber(c *config, column string) error {
 			p.coders[i].Type.Name)}
 	}
 	if c.Bool(keyNonNull) && p.table != nil && p.table.Kind != 'v' && p.table.Kind != 'm' && !col.NotNull {
-		return &columnError{keyIncrementing, fmt.Sprintf("column %q may be null, and rows with null there would not be found: "+
+		return &columnError{keyIncrementing, fmt.Sprintf("column %q may be null, and rows with null there would not be "+
+			"found: "+
 			"make it NOT NULL, or set %s=false", column, keyNonNull)}
 	}
 	p.inc = ref(column)
@@ -273,7 +274,8 @@ func (p *plan) tellByXID(ctx context.Context, q postgres.Querier, c *config, typ
 		}
 		p.order = append(p.order, orderBy{ref(c.xid), p.coders[i].Type.Name})
 	} else if p.table.Kind != 'r' && p.table.Kind != 'p' {
-		return &columnError{keyMode, fmt.Sprintf("%s is no table of its own, so its rows have no transaction that wrote them: "+
+		return &columnError{keyMode, fmt.Sprintf("%s is no table of its own, so its rows have no transaction that wrote "+
+			"them: "+
 			"use another mode, or name a column with %s", p.table, keyXID)}
 	}
 	for _, k := range p.rowKey() {
@@ -284,7 +286,8 @@ func (p *plan) tellByXID(ctx context.Context, q postgres.Querier, c *config, typ
 		return nil
 	}
 	if p.table.Kind != 'r' && p.table.Kind != 'p' {
-		return &columnError{keyXID, fmt.Sprintf("%s has no key to go on from in the midst of a window: use another mode", p.table)}
+		return &columnError{keyXID, fmt.Sprintf("%s has no key to go on from in the midst of a window: use another "+
+			"mode", p.table)}
 	}
 	p.order = append(p.order, orderBy{"r.tableoid", "oid"}, orderBy{"r.ctid", "tid"})
 	return p.loadFile(ctx, q)
@@ -293,7 +296,8 @@ func (p *plan) tellByXID(ctx context.Context, q postgres.Querier, c *config, typ
 // rowKey are the columns of a unique key without nulls, none if there is none.
 func (p *plan) rowKey() []string {
 	for _, x := range p.table.Unique {
-		if x.Primary || x.Immediate && !slices.ContainsFunc(x.Columns, func(c string) bool { return !p.table.Column(c).NotNull }) {
+		if x.Primary || x.Immediate && !slices.ContainsFunc(x.Columns,
+			func(c string) bool { return !p.table.Column(c).NotNull }) {
 			return x.Columns
 		}
 	}
@@ -302,7 +306,8 @@ func (p *plan) rowKey() []string {
 
 // loadFile finds out which files the table is in. They change when it is rewritten, and rows then have other places.
 func (p *plan) loadFile(ctx context.Context, q postgres.Querier) error {
-	rows, err := q.Query(ctx, `SELECT md5(string_agg(c.oid || ':' || coalesce(pg_relation_filenode(c.oid), 0), ',' ORDER BY c.oid))
+	rows, err := q.Query(ctx,
+		`SELECT md5(string_agg(c.oid || ':' || coalesce(pg_relation_filenode(c.oid), 0), ',' ORDER BY c.oid))
 		FROM pg_catalog.pg_class c WHERE c.oid = $1 OR c.oid IN (SELECT relid FROM pg_partition_tree($1::regclass))
 		OR c.oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = $1)`, p.table.OID)
 	if err != nil {

@@ -53,7 +53,7 @@ type row struct {
 
 const (
 	maxPageBytes = 16 << 20
-	firstPage    = 100 // rows, before it is known how large they are
+	firstChunk   = 16 // rows
 )
 
 // open starts a window; false: there is nothing to read now.
@@ -233,7 +233,8 @@ func (r *reader) whereXID(ctx context.Context, conn *pgx.Conn) (cond string, ok 
 		from = *r.pos.xid
 	}
 	if until > xmin || from > xmin {
-		return "", false, fmt.Errorf("the server is behind what was read from it: transactions below %d were read, and those "+
+		return "", false, fmt.Errorf("the server is behind what was read from it: transactions below %d were read, and "+
+			"those "+
 			"from %d on may be open. It was restored or replaced: forget the connector's offsets to read all again",
 			max(until, from), xmin)
 	}
@@ -278,7 +279,8 @@ func (r *reader) sql(where string) string {
 		case o.expr == r.plan.ts && r.plan.zoned:
 			list = append(list, "round(extract(epoch FROM "+o.expr+") * 1000000)::bigint")
 		case o.expr == r.plan.ts:
-			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+literal(r.c.zone.String())+") * 1000000)::bigint")
+			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+literal(r.c.zone.String())+") * "+
+				"1000000)::bigint")
 		default:
 			list = append(list, o.expr+"::text")
 		}
@@ -300,24 +302,15 @@ func (r *reader) fetch(ctx context.Context, conn *pgx.Conn) (out []*plugin.Sourc
 		rows = append(rows, r.win.ahead)
 		r.win.ahead = nil
 	}
-	want := r.pageRows() + 1
-	result := conn.PgConn().Exec(ctx, fmt.Sprintf("FETCH %d FROM millrace", want-len(rows)))
-	for result.NextResult() {
-		rr := result.ResultReader()
-		for rr.NextRow() {
-			one, size, err := r.row(rr.Values())
-			if err != nil {
-				return nil, false, errors.Join(err, result.Close())
-			}
-			rows = append(rows, one)
-			r.win.bytes += size
-			r.win.count++
+	for size := 0; !done && len(rows) <= r.c.rows && size < maxPageBytes; {
+		n := min(r.chunk(size), r.c.rows+1-len(rows))
+		more, bytes, err := r.chunkOf(ctx, conn, n)
+		if err != nil {
+			return nil, false, err
 		}
+		rows, size, done = append(rows, more...), size+bytes, len(more) < n
 	}
-	if err := result.Close(); err != nil {
-		return nil, false, err
-	}
-	if done = len(rows) < want; !done {
+	if !done {
 		r.win.ahead = rows[len(rows)-1]
 		rows = rows[:len(rows)-1]
 	}
@@ -332,12 +325,33 @@ func (r *reader) fetch(ctx context.Context, conn *pgx.Conn) (out []*plugin.Sourc
 	return out, done, nil
 }
 
-// pageRows is how many rows to give at once, so that they are not too large together.
-func (r *reader) pageRows() int {
+// chunk is how many rows to ask for: few, until it is known how large they are, and then as many as a page of which a
+// part is there may still take.
+func (r *reader) chunk(size int) int {
 	if r.win.count == 0 {
-		return min(r.c.rows, firstPage)
+		return firstChunk
 	}
-	return max(1, min(r.c.rows, maxPageBytes/max(1, r.win.bytes/r.win.count)))
+	room := (maxPageBytes - size) / max(1, r.win.bytes/r.win.count)
+	return max(1, min(room, 4*r.win.count))
+}
+
+// chunkOf reads rows of the open window. Fewer than were asked for: there are no more.
+func (r *reader) chunkOf(ctx context.Context, conn *pgx.Conn, n int) (rows []*row, size int, err error) {
+	result := conn.PgConn().Exec(ctx, fmt.Sprintf("FETCH %d FROM millrace", n))
+	for result.NextResult() {
+		rr := result.ResultReader()
+		for rr.NextRow() {
+			one, bytes, err := r.row(rr.Values())
+			if err != nil {
+				return nil, 0, errors.Join(err, result.Close())
+			}
+			rows = append(rows, one)
+			size += bytes
+		}
+	}
+	r.win.count += len(rows)
+	r.win.bytes += size
+	return rows, size, result.Close()
 }
 
 // row makes a record of a row.

@@ -106,6 +106,9 @@ func (t *task) resume(ctx context.Context, r *reader) error {
 func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	<-t.busy
 	defer func() { t.busy <- struct{}{} }()
+	if t.life.Err() != nil {
+		return nil, nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.life, cancel)()
@@ -141,7 +144,8 @@ func (t *task) soonest() time.Time {
 	return at
 }
 
-// round goes on with the window that is open, or opens that of the next table whose time has come. The reader is the one
+// round goes on with the window that is open, or opens that of the next table whose time has come. The reader is the
+// one
 // that an error is of, nil if it is of the connection.
 func (t *task) round(ctx context.Context) (out []*plugin.SourceRecord, r *reader, err error) {
 	if len(t.readers) == 0 || time.Now().Before(t.retry) {
@@ -216,7 +220,8 @@ func (t *task) connect(ctx context.Context) error {
 	}
 	for _, r := range t.readers {
 		if was := r.pos.system; was != "" && t.system != "" && was != t.system {
-			return fmt.Errorf("%s: the server is another one (%s) than was read from before (%s), so its transactions say nothing: "+
+			return fmt.Errorf("%s: the server is another one (%s) than was read from before (%s), so its transactions say "+
+				"nothing: "+
 				"forget the connector's offsets to read all again", r.what, t.system, was)
 		}
 		r.pos.system = t.system
@@ -233,7 +238,8 @@ func dial(ctx context.Context, c *config) (*pgx.Conn, error) {
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, postgres.Explain(err, fmt.Sprintf("connect to the database %q at %s:%d as %q", config.Database, config.Host,
+		return nil, postgres.Explain(err, fmt.Sprintf("connect to the database %q at %s:%d as %q", config.Database,
+			config.Host,
 			config.Port, config.User))
 	}
 	return conn, nil
@@ -306,6 +312,7 @@ func (t *task) Stop(ctx context.Context) error {
 	select {
 	case <-t.busy:
 		t.disconnect(ctx)
+		t.busy <- struct{}{}
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

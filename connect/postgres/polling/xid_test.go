@@ -126,8 +126,7 @@ func TestXIDRewritten(t *testing.T) {
 	b := newBench(t, map[string]string{"mode": "xid", "batch.max.rows": "3"}, "CREATE TABLE t (id int)",
 		"INSERT INTO t SELECT generate_series(1, 20)")
 	b.start()
-	b.poll(false)
-	b.poll(false)
+	b.eventually(func() bool { return len(b.records) >= 6 })
 	b.stop()
 	b.exec("DELETE FROM t WHERE id < 5", "VACUUM FULL t")
 	b.start()
@@ -156,7 +155,8 @@ func TestXIDOtherServer(t *testing.T) {
 	}
 }
 
-// Writers at random, with transactions that overlap and draw their ids early: each row comes once, in the order in which
+// Writers at random, with transactions that overlap and draw their ids early: each row comes once, in the order in
+// which
 // its versions were made.
 func TestXIDRandom(t *testing.T) {
 	t.Parallel()
