@@ -204,10 +204,10 @@ func integerType(oid uint32) bool {
 	return oid == oidInt2 || oid == oidInt4 || oid == oidInt8 || oid == oidOID || oid == oidXID8
 }
 
-var errNUL = errors.New("text with a NUL character, which PostgreSQL cannot hold (SQLSTATE 22021; text.nul=strip removes " +
-	"them)")
+var errNUL = errors.New("text with a NUL character, which PostgreSQL cannot hold (SQLSTATE 22021; " +
+	"text.nul=strip removes them)")
 
-var errUTF8 = errors.New("text that is no UTF-8 (the server's SQLSTATE for it is 22021)")
+var errUTF8 = errors.New("text that is no UTF-8 (SQLSTATE 22021)")
 
 // text hands text to the server as it is.
 func (c *codec) text(dst []byte, v any) ([]byte, error) {

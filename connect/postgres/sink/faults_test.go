@@ -87,7 +87,7 @@ func TestColumnAtFault(t *testing.T) {
 	}
 	require.Equal(t, map[string]bool{"t 0 column name": true, "t 1 column n": true,
 		"t 2 column name of table public.t": true,
-		"typed 0 column name": true, "typed 1 column name": true, "dated 0 column name": true}, got)
+		"typed 0 column name":               true, "typed 1 column name": true, "dated 0 column name": true}, got)
 }
 
 // Of an insert whose key is taken only the later one is bad, also within a batch.
@@ -112,7 +112,8 @@ func TestPoisonWithoutReporter(t *testing.T) {
 	r := newRunner(t, ts, settings(native, d.url))
 	r.noReport = true
 	err := runAll(t, r)
-	require.ErrorContains(t, err, "record 1 of partition 0 of topic t: column name: write to table public.t: a text is too long")
+	require.ErrorContains(t, err, "record 1 of partition 0 of topic t: column name: write to table public.t: "+
+		"a text is too long")
 	require.NotContains(t, err.Error(), "secret")
 	require.False(t, plugin.IsRetriable(err))
 	require.Equal(t, "0\n", d.text("SELECT count(*) FROM t"))
