@@ -134,8 +134,8 @@ func (s workerShares) setQuotas(total int) {
 	}
 }
 
-// trim lets go of what is above the quota: of the connectors that the worker has most of, so that the tasks of each come
-// to be spread.
+// trim lets go of what is above the quota: of the connectors that the worker has most of, so that the tasks of each
+// come to be spread.
 func (w *workerShare) trim() {
 	for len(w.kept) > w.quota {
 		of := make(map[string]int)

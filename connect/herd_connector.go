@@ -198,7 +198,7 @@ func (r *connectorRun) taskConfigs(ctx context.Context) ([]map[string]string, er
 	return tasks, nil
 }
 
-// concealed is the settings of a task with the references of the connector's settings put back in place of their values.
+// concealed is the settings of a task with the references of the connector's settings in place of their values.
 func concealed(own, raw, resolved map[string]string) map[string]string {
 	out := maps.Clone(own)
 	for key, value := range own {

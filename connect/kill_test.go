@@ -1,20 +1,16 @@
 package connect_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,42 +18,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"millrace/server"
-	"millrace/server/quorum"
+	"millrace/server/servertest"
 )
 
 // nodeCommand as the first argument makes the program of the test a node, so that it can be killed as a process.
 const nodeCommand = "node-of-the-test"
 
-// runNode is a node with the connectors of a bench, until SIGTERM. Its arguments are its id, the directory of its data,
-// and the addresses of all nodes.
+// runNode is a node with the connectors of a bench, until SIGTERM.
 func runNode(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	cfg := server.DefaultConfig()
-	id, err := strconv.Atoi(args[0])
-	if err != nil {
-		return 2
+	p := servertest.Process{
+		Args: args, Connectors: emptyBench().classes(), Log: os.Stderr,
+		Broker: map[string]string{"default.replication.factor": "3", "min.insync.replicas": "2"},
 	}
-	cfg.NodeID, cfg.DataDir, cfg.Listen = int32(id), args[1], args[1+id]
-	for i, address := range args[2:] {
-		cfg.Voters = append(cfg.Voters, quorum.Voter{ID: int32(i + 1), Address: "http://" + address})
-	}
-	cfg.ClusterSecret = []byte("the secret of a test")
-	cfg.Connectors = emptyBench().classes()
-	cfg.Broker = map[string]string{"default.replication.factor": "3", "min.insync.replicas": "2"}
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	node, err := server.Open(cfg)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	<-ctx.Done()
-	if err := node.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return p.Run()
 }
 
 // fleet is three nodes that are processes.
@@ -106,7 +79,8 @@ func (f *fleet) start(id int) {
 
 func (f *fleet) awaitReady(id int) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.get(id, "/health/ready", nil) == nil }, time.Minute, 50*time.Millisecond)
+	ready := func() bool { return f.get(id, "/health/ready", nil) == nil }
+	require.Eventually(f.t, ready, time.Minute, 50*time.Millisecond)
 }
 
 // kill ends a node as kill -9 does.

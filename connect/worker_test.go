@@ -23,7 +23,6 @@ import (
 
 	"millrace/client"
 	"millrace/connect/store"
-	"millrace/server"
 	"millrace/server/servertest"
 )
 
@@ -87,11 +86,8 @@ func newLab(t *testing.T, settings ...string) *lab {
 		broker[name] = value
 	}
 	l.cluster = servertest.StartCluster(t, servertest.ClusterOptions{
-		Broker: broker, Change: func(c *server.Config) {
-			c.Connectors = l.bench.classes()
-			wrap, node := c.Wrap, c.NodeID
-			c.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return hearing{wrap(r), l, node} }
-		},
+		Broker: broker, Connectors: l.bench.classes(),
+		Wrap: func(node int, r kmsg.Requestor) kmsg.Requestor { return hearing{r, l, int32(node)} },
 	})
 	l.unwatch = func() {}
 	t.Cleanup(func() { l.unwatch() })
@@ -267,7 +263,8 @@ func (l *lab) stopAll() {
 		return out, nil
 	})
 	names := slices.Collect(maps.Keys(l.store.Configs().Connectors))
-	for ctx.Err() == nil && slices.ContainsFunc(names, func(name string) bool { return l.states(name, 0)[0] == "RUNNING" }) {
+	runs := func(name string) bool { return l.states(name, 0)[0] == "RUNNING" }
+	for ctx.Err() == nil && slices.ContainsFunc(names, runs) {
 		<-time.After(10 * time.Millisecond)
 	}
 }

@@ -168,9 +168,7 @@ func (n *Node) close() error {
 
 	// The leaderships move while everything still answers, so that clients find the new leaders before this node
 	// is gone.
-	if !n.killed.Load() {
-		n.handOver()
-	}
+	n.handOver()
 
 	// The listener closes, kept-alive connections get Connection: close or GOAWAY, and running requests are awaited. They
 	// need everything below, so everything below is still open.

@@ -30,6 +30,8 @@ type ClusterOptions struct {
 	Connectors []plugin.Class
 	// Uncoded leaves out the encoding of every message, for measurements.
 	Uncoded bool
+	// Wrap is put around the cluster as a node's APIs see it.
+	Wrap func(node int, r kmsg.Requestor) kmsg.Requestor
 	// Change is called with the config of each node before each of its starts.
 	Change func(*server.Config)
 	// Seed seeds the nodes' chance; 0 means 1.
@@ -102,6 +104,15 @@ func (c *Cluster) start(id int, l net.Listener) {
 	cfg.Fatal = func(err error) { c.t.Errorf("node %d cannot go on: %v", id, err) }
 	if !c.opts.Uncoded {
 		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(c.t, r) }
+	}
+	if c.opts.Wrap != nil {
+		inner := cfg.Wrap
+		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor {
+			if inner != nil {
+				r = inner(r)
+			}
+			return c.opts.Wrap(id, r)
+		}
 	}
 	cfg.Connectors = c.opts.Connectors
 	if c.opts.Broker != nil {
