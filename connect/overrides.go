@@ -56,6 +56,19 @@ func honoured(kind plugin.Kind) plugin.Defs {
 	}
 }
 
+// checkGroup checks that the tasks of a sink are members of another group than the workers.
+func (c *checked) checkGroup(workers string) {
+	if c.class.Kind != plugin.SinkKind || sinkGroup(c.props[nameKey], c.props) != workers {
+		return
+	}
+	key := groupKey
+	if strings.TrimSpace(c.props[key]) == "" {
+		key = nameKey
+	}
+	c.bad(key, "Invalid value %s for configuration %s: the tasks would be members of the group %s, which is that of the "+
+		"workers", c.props[key], key, workers)
+}
+
 // checkOverrides checks that the workers let a config set what it sets of the clients inside the server.
 func (c *checked) checkOverrides(policy string) {
 	for key := range c.given {

@@ -147,6 +147,7 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 	for _, p := range task.CheckSettings(class.Kind, props[nameKey], c.props) {
 		c.another(p)
 	}
+	c.checkGroup(w.cfg.Settings.GroupID)
 	seen, err := w.look(ctx, class, c.props)
 	if err != nil {
 		return nil, err

@@ -82,6 +82,16 @@ func same(t *testing.T, nodes []*fixture, request string) {
 
 // While a node dies, the others answer, with nothing but success or that it is too early.
 func TestNodeLossIsNoFault(t *testing.T) {
+	for what, end := range map[string]func(c *servertest.Cluster) error{
+		"stopped": func(c *servertest.Cluster) error { return c.Node(3).Close() },
+		"killed":  func(c *servertest.Cluster) error { return c.Node(3).Kill() },
+	} {
+		t.Run(what, func(t *testing.T) { testNodeLoss(t, end) })
+	}
+}
+
+func testNodeLoss(t *testing.T, end func(c *servertest.Cluster) error) {
+	t.Helper()
 	c := servertest.StartCluster(t, servertest.ClusterOptions{
 		Broker:     map[string]string{"offsets.topic.num.partitions": "3", "connect.session.timeout.ms": "2000"},
 		Connectors: classes(),
@@ -90,7 +100,7 @@ func TestNodeLossIsNoFault(t *testing.T) {
 	f.run(step{"POST /connectors", `{"name":"c","config":{` + source + `,"tasks.max":3}}`, 201, ``})
 	running := `{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"RUNNING"},{"state":"RUNNING"}]}`
 	f.await("/connectors/c/status", running)
-	c.Stop(3)
+	require.NoError(t, end(c))
 	good := []int{200, 201, 202, 204, 409, 503}
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); {
 		for _, request := range []string{"GET /connectors/c/status", "GET /connectors", "PUT /connectors/c/resume",

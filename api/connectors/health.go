@@ -23,7 +23,7 @@ func (a *API) GetConnectHealth(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		a.health.well.Store(true)
-		a.answer(w, r, healthAnswer{"healthy", "The worker has joined its group and read all connectors."}, nil)
+		a.answer(w, r, healthAnswer{"healthy", "This node's worker is ready."}, nil)
 	case a.health.well.Load():
 		a.answerAs(w, r, http.StatusInternalServerError, healthAnswer{"unhealthy", err.Error()}, nil)
 	default:

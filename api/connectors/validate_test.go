@@ -170,6 +170,9 @@ func TestValidateTellsAllErrors(t *testing.T) {
 			"consumer.override.max.poll.records", "number"},
 		{`{"name":"s","connector.class":"NullSink","topics":"a","consumer.override.isolation.level":"x"}`,
 			"consumer.override.isolation.level", "read_committed"},
+		{`{"name":"cluster","connector.class":"NullSink","topics":"a"}`, "name", "connect-cluster"},
+		{`{"name":"s","connector.class":"NullSink","topics":"a","consumer.override.group.id":"connect-cluster"}`,
+			"consumer.override.group.id", "connect-cluster"},
 	} {
 		class := "CountSource"
 		if strings.Contains(c.config, "NullSink") {
