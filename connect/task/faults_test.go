@@ -16,6 +16,8 @@ import (
 	"millrace/connect/data"
 	"millrace/connect/plugin"
 	"millrace/connect/task"
+	"millrace/server/servertest"
+	"millrace/storage/storagetest"
 )
 
 // lossy is a requestor that loses requests and answers of some kinds.
@@ -241,4 +243,82 @@ func TestStopDuringPoll(t *testing.T) {
 	require.NoError(t, j.stop())
 	require.True(t, s.stopped)
 	require.Empty(t, l.read("numbers"))
+}
+
+// moving is a requestor whose node may be another one after a while. What is under way then is cut off.
+type moving struct {
+	mu   sync.Mutex
+	to   kmsg.Requestor  // guarded by mu
+	life context.Context // guarded by mu: of the way to it
+	end  func()          // guarded by mu
+}
+
+func (m *moving) set(r kmsg.Requestor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.to = r; m.end != nil {
+		m.end()
+	}
+	m.life, m.end = context.WithCancel(context.Background())
+}
+
+func (m *moving) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	m.mu.Lock()
+	to, life := m.to, m.life
+	m.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	resp, err := to.Request(ctx, req)
+	if life.Err() != nil {
+		return nil, errWire
+	}
+	return resp, err
+}
+
+// dead is the way to no node.
+type dead struct{}
+
+func (dead) Request(context.Context, kmsg.Request) (kmsg.Response, error) { return nil, errWire }
+
+// TestExactlyOnceThroughPowerCuts takes the power of a node from under a source and a sink.
+func TestExactlyOnceThroughPowerCuts(t *testing.T) {
+	n := servertest.Start(t, servertest.Options{Broker: brokerSettings(), Disk: storagetest.New()})
+	m := &moving{}
+	m.set(n.Requestor())
+	l := labOn(t, m)
+	l.topic("numbers", 3)
+	o := newOutside()
+	src := l.start(l.runner(), sourceSpec(func() plugin.SourceTask {
+		return &counter{limit: 1 << 30, most: 20, change: func(r *plugin.SourceRecord) { r.Key = r.Value }}
+	}))
+	sink := l.start(l.runner(), sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "numbers"))
+	flow := func() {
+		at := o.count()
+		until(t, "records come through", func() bool {
+			src.lives()
+			sink.lives()
+			return o.count() > at+100
+		})
+	}
+	for _, mode := range storagetest.Modes() {
+		flow()
+		m.set(dead{})
+		n.Crash(mode)
+		m.set(n.Requestor())
+	}
+	flow()
+	require.NoError(t, src.stop())
+	count := len(l.read("numbers"))
+	require.Equal(t, l.next(), count)
+	until(t, "all is written", func() bool { return o.count() >= count })
+	require.NoError(t, sink.stop())
+	seen := map[string]bool{}
+	for _, v := range o.all() {
+		require.False(t, seen[v], "number %s", v)
+		seen[v] = true
+	}
+	for _, v := range numbers(0, count) {
+		require.True(t, seen[v], "number %s", v)
+	}
 }

@@ -45,7 +45,7 @@ type lab struct {
 	registry *prometheus.Registry
 	logs     *bytes.Buffer
 	scratch  string
-	level    slog.Level
+	level    slog.Level // of what is logged
 }
 
 // brokerSettings make small clusters quick.
@@ -193,6 +193,16 @@ func (j *job) wait() error {
 		require.Fail(j.t, "the task does not end")
 	}
 	return j.err
+}
+
+// lives checks that the task has not ended.
+func (j *job) lives() {
+	j.t.Helper()
+	select {
+	case <-j.done:
+		require.Fail(j.t, "the task has ended", "%v", j.err)
+	default:
+	}
 }
 
 // until waits for a condition.

@@ -15,7 +15,7 @@ import (
 
 // Times of transactions.
 const (
-	produceTimeout = 30 * time.Second       // that leaders wait for replicas
+	produceTimeout = 10 * time.Second       // that leaders wait for replicas
 	lostTopicWait  = 5 * time.Second        // until a topic that is not there counts as deleted
 	firstPause     = 10 * time.Millisecond  // before the same is asked again
 	longestPause   = 500 * time.Millisecond // between two that are
