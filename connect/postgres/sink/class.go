@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -36,7 +37,7 @@ type connector struct {
 }
 
 func (c *connector) Start(_ context.Context, props map[string]string, _ plugin.ConnectorContext) error {
-	c.props = c.named(props)
+	c.props = named(c.class, props)
 	_, problems := readConfig(c.props)
 	if len(problems) > 0 {
 		return fmt.Errorf("setting %s: %s", problems[0].Key, problems[0].Message)
@@ -45,12 +46,9 @@ func (c *connector) Start(_ context.Context, props map[string]string, _ plugin.C
 }
 
 // named is props with the full name of the class, which may have been given by another one.
-func (c *connector) named(props map[string]string) map[string]string {
-	out := make(map[string]string, len(props)+1)
-	for k, v := range props {
-		out[k] = v
-	}
-	out["connector.class"] = c.class
+func named(class string, props map[string]string) map[string]string {
+	out := maps.Clone(props)
+	out["connector.class"] = class
 	return out
 }
 
@@ -66,11 +64,11 @@ func (c *connector) Stop(context.Context) error { return nil }
 
 func (c *connector) NewSource() plugin.SourceTask { return nil }
 
-func (c *connector) NewSink() plugin.SinkTask { return newTask() }
+func (c *connector) NewSink() plugin.SinkTask { return newTask(c.class) }
 
 // AlterOffsets sets offsets in the ledger, from which the tasks go on.
 func (c *connector) AlterOffsets(ctx context.Context, props map[string]string, offsets []plugin.Offset) (bool, error) {
-	cfg, problems := readConfig(c.named(props))
+	cfg, problems := readConfig(named(c.class, props))
 	if len(problems) > 0 {
 		return false, fmt.Errorf("setting %s: %s", problems[0].Key, problems[0].Message)
 	}

@@ -67,9 +67,9 @@ type config struct {
 	topics       []string
 }
 
-// readConfig reads settings that have passed their definitions. A problem names the setting at fault.
+// readConfig reads settings that have passed their definitions, the full name of the class among them. A problem names the setting at fault.
 func readConfig(props map[string]string) (*config, []plugin.Problem) {
-	class := classOf(props)
+	class := props["connector.class"]
 	n := namesOf(class)
 	s := defsOf(class).Settings(props)
 	optional := func(name string) string {
@@ -134,6 +134,10 @@ func (c *config) complete(props map[string]string, s plugin.Settings, n names) (
 	} else {
 		c.conn.DefaultQueryExecMode = pgx.QueryExecModeExec
 		c.conn.StatementCacheCapacity, c.conn.DescriptionCacheCapacity = 0, 0
+		if c.pooler { // which keeps no settings of a session, and may refuse some at its start
+			c.conn.AfterConnect = nil
+			delete(c.conn.RuntimeParams, "extra_float_digits")
+		}
 	}
 	if c.pkMode == pkNone && c.mode != modeInsert {
 		fault(n.pkMode, "%s takes a primary key: set %s", c.mode, n.pkMode)
@@ -154,19 +158,6 @@ func (c *config) complete(props map[string]string, s plugin.Settings, n names) (
 		fault(n.format, "%s", err)
 	}
 	return out
-}
-
-// classOf is the class whose settings props are.
-func classOf(props map[string]string) string {
-	class := props["connector.class"]
-	switch class {
-	case debeziumClass, nativeClass:
-		return class
-	}
-	if strings.HasPrefix(class, "Postgres") {
-		return nativeClass
-	}
-	return confluentClass
 }
 
 // fieldSet is the set of the names given, nil for none. Debezium puts the topic before a name; it is taken off.

@@ -21,6 +21,7 @@ import (
 // task writes the records of its partitions.
 type task struct {
 	plugin.SinkContext
+	class   string
 	cfg     *config
 	metrics *metrics
 	ledger  *ledger // nil: offsets are the group's
@@ -41,15 +42,15 @@ type task struct {
 
 var _ plugin.SinkTask = (*task)(nil)
 
-func newTask() *task {
-	return &task{parts: map[client.TopicPartition]*partition{}, targets: map[string]*target{},
+func newTask(class string) *task {
+	return &task{class: class, parts: map[client.TopicPartition]*partition{}, targets: map[string]*target{},
 		envelopes: newCache[*data.Schema, *envelope](1000), layouts: newCache[forms, *layout](1000),
 		reported: map[plugin.Origin]bool{}}
 }
 
 // Start connects, and brings the ledger's tables about.
 func (t *task) Start(ctx context.Context, props map[string]string, c plugin.SinkContext) error {
-	cfg, problems := readConfig(props)
+	cfg, problems := readConfig(named(t.class, props))
 	if len(problems) > 0 {
 		return fmt.Errorf("setting %s: %s", problems[0].Key, problems[0].Message)
 	}

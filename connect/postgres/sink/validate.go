@@ -16,7 +16,7 @@ import (
 
 // Validate connects, and looks whether what the settings ask for can be done there.
 func (c *connector) Validate(ctx context.Context, props map[string]string) []plugin.Problem {
-	props = c.named(props)
+	props = named(c.class, props)
 	if faults := defsOf(c.class).Check(props); len(faults) > 0 {
 		return nil // they are known
 	}
