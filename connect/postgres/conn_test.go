@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
 	"millrace/connect/postgres"
@@ -177,4 +178,31 @@ func TestLostSession(t *testing.T) {
 		require.Error(t, err)
 		require.Equal(t, postgres.Connection, postgres.FaultOf(err), "%v", err)
 	}
+}
+
+func TestFaultsOfPublications(t *testing.T) {
+	srv := pgtest.Start(t)
+	u := srv.Database(t)
+	srv.Exec(t, u, "CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION late",
+		"SELECT pg_create_logical_replication_slot('faults_of_publications', 'pgoutput')", "INSERT INTO t VALUES (1)")
+	got, text := fault(t, u, "SELECT * FROM pg_logical_slot_get_binary_changes('faults_of_publications', NULL, NULL, "+
+		"'proto_version', '1', 'publication_names', 'nope')")
+	require.Equal(t, postgres.Config, got)
+	require.Contains(t, text, "nope")
+	require.Contains(t, text, "Create the publication before the slot")
+
+	config, err := postgres.ParseURL(u+"&replication=database", "", "", nil)
+	require.NoError(t, err)
+	config.RuntimeParams["replication"] = "database"
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	conn.PgConn().Frontend().Send(&pgproto3.Query{String: "START_REPLICATION SLOT faults_of_publications LOGICAL 0/0 " +
+		"(proto_version '1', publication_names 'late')"})
+	require.NoError(t, conn.PgConn().Frontend().Flush())
+	_, err = conn.PgConn().ReceiveMessage(t.Context())
+	require.NoError(t, err)
+	got, text = fault(t, u, "SELECT pg_drop_replication_slot('faults_of_publications')")
+	require.Equal(t, postgres.Config, got)
+	require.Contains(t, text, "Another session reads from the slot")
 }

@@ -207,3 +207,45 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+// Types of extensions that are seldom installed, from the texts that they write.
+func TestExtensionTypes(t *testing.T) {
+	ts, _ := someTypes()
+	byName := map[string]uint32{}
+	for oid, x := range ts.byOID {
+		byName[x.Name] = oid
+	}
+	mapper := NewMapper(Mapping{World: Debezium}, ts)
+	for _, c := range []struct {
+		typ, text, schema string
+		want              any
+	}{
+		{"geometry", "0101000020E6100000000000000000F03F0000000000000040", GeometryName, []any{[]byte{1, 1, 0, 0, 0x20, 0xe6, 0x10,
+			0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0x40}, int32(4326)}},
+		{"geography", "00000000013FF00000000000004000000000000000", GeographyName, []any{[]byte{0, 0, 0, 0, 1, 0x3f, 0xf0, 0, 0,
+			0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0}, nil}},
+		{"vector", "[1,-2.5,3e-7]", DoubleVectorName, []any{1.0, -2.5, 3e-7}},
+		{"halfvec", "[0.5,1]", FloatVectorName, []any{float32(0.5), float32(1)}},
+		{"sparsevec", "{1:0.5,3:2}/5", SparseVectorName, []any{int16(5), []data.Entry{{Key: int16(1), Value: 0.5},
+			{Key: int16(3), Value: 2.0}}}},
+		{"sparsevec", "{}/5", SparseVectorName, []any{int16(5), []data.Entry(nil)}},
+		{"_ltree", "{a.b,c}", "", []any{"a.b", "c"}},
+		{"_hstore", `{"\"a\"=>\"1\""}`, "", []any{`{"a":"1"}`}},
+	} {
+		coder, err := mapper.Column(Column{Name: "c", Type: byName[c.typ], Typmod: -1})
+		require.NoError(t, err)
+		v, err := coder.Decode([]byte(c.text))
+		require.NoError(t, err, c.typ)
+		require.Equal(t, c.schema, coder.Schema.Name)
+		if s, ok := v.(*data.StructValue); ok {
+			v = s.Values
+		}
+		require.Equal(t, c.want, v, c.typ)
+	}
+	for typ, text := range map[string]string{"geometry": "01", "vector": "[1,x]", "sparsevec": "{1:1}/99999999"} {
+		coder, err := mapper.Column(Column{Name: "c", Type: byName[typ], Typmod: -1})
+		require.NoError(t, err)
+		_, err = coder.Decode([]byte(text))
+		require.ErrorContains(t, err, `column "c" of type `+typ)
+	}
+}

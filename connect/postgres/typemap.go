@@ -33,7 +33,7 @@ type Mapping struct {
 	Granularity string         // JDBC: connect_logical, {micros,nanos}_{long,string,iso_datetime_string}
 	Zone        *time.Location // JDBC: of timestamps without a zone; nil is UTC
 
-	Time        string // Debezium: adaptive, adaptive_time_microseconds, connect, isostring, {micro,nano}seconds, structured
+	Time        string // Debezium: adaptive{,_time_microseconds}, connect, isostring, {micro,nano}seconds, structured
 	Decimal     string // Debezium: precise, double, string
 	Interval    string // Debezium: numeric, string
 	Hstore      string // Debezium: json, map

@@ -408,3 +408,24 @@ func BenchmarkXID(b *testing.B) {
 	}
 	b.ReportMetric(200000*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 }
+
+// A server that is down for a while, and comes back as after a crash.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.New(t, pgtest.Options{})
+	u := srv.Database(t)
+	srv.Exec(t, u, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 30)")
+	b := &bench{t: t, srv: srv, url: u, stored: map[string]map[string]any{}, props: map[string]string{"connection.url": u,
+		"topic.prefix": "p-", "poll.interval.ms": "10", "mode": "xid", "batch.max.rows": "4", "connection.backoff.ms": "50"}}
+	b.start()
+	defer b.stop()
+	b.poll(false)
+	srv.Stop(t, pgtest.Immediate)
+	for range 3 {
+		require.Zero(t, b.poll(false))
+	}
+	srv.Start(t)
+	b.until(30)
+	srv.Exec(t, u, "INSERT INTO t VALUES (31)")
+	b.until(31)
+}

@@ -215,8 +215,12 @@ func (t *task) connect(ctx context.Context) error {
 	if t.system, err = systemOf(ctx, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", int64(marker))); err != nil {
-		return err
+	// A window stays open for as long as its pages take to be written.
+	for _, sql := range []string{"SET idle_in_transaction_session_timeout = 0",
+		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", int64(marker))} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	for _, r := range t.readers {
 		if was := r.pos.system; was != "" && t.system != "" && was != t.system {

@@ -35,7 +35,9 @@ func TestXIDPreallocated(t *testing.T) {
 	b.exec("UPDATE t SET v = 'changed' WHERE id = 50")
 	b.until(6)
 	b.quiet()
-	require.Equal(t, []string{"100 first", "1 long", "2 long too", "4 after", "50 short", "50 changed"}, b.values())
+	got := b.values()
+	require.Equal(t, "50 changed", got[5])
+	require.ElementsMatch(t, []string{"100 first", "1 long", "2 long too", "4 after", "50 short"}, got[:5])
 	require.Equal(t, "50", textOf(b.records[5].Key))
 	require.Contains(t, b.records[5].Source.Offset, "xid")
 }
