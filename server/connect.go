@@ -13,6 +13,7 @@ import (
 	"millrace/connect"
 	"millrace/connect/plugin"
 	"millrace/connect/postgres/cdc"
+	"millrace/connect/postgres/polling"
 	"millrace/connect/postgres/sink"
 	"millrace/server/metadata"
 )
@@ -29,7 +30,7 @@ const scratchDir = "connect-scratch"
 
 // classes are the classes of connectors that the node has. Those that it was given go before its own of the same name.
 func (n *Node) classes() []plugin.Class {
-	return slices.Concat(n.cfg.Connectors, []plugin.Class{cdc.Class()}, sink.Classes())
+	return slices.Concat(n.cfg.Connectors, []plugin.Class{polling.Class(), cdc.Class()}, sink.Classes())
 }
 
 // openConnect makes the node's worker, which works from when the node has joined. The node is ready without it.
