@@ -17,7 +17,6 @@ import (
 	"millrace/connect/plugin"
 	"millrace/connect/task"
 	"millrace/server/servertest"
-	"millrace/storage/storagetest"
 )
 
 // lossy is a requestor that loses requests and answers of some kinds.
@@ -283,7 +282,7 @@ func (dead) Request(context.Context, kmsg.Request) (kmsg.Response, error) { retu
 
 // TestExactlyOnceThroughPowerCuts takes the power of a node from under a source and a sink.
 func TestExactlyOnceThroughPowerCuts(t *testing.T) {
-	n := servertest.Start(t, servertest.Options{Broker: brokerSettings(), Disk: storagetest.New()})
+	n := servertest.Start(t, servertest.Options{Broker: brokerSettings(), Disk: servertest.NewDisk()})
 	m := &moving{}
 	m.set(n.Requestor())
 	l := labOn(t, m)
@@ -301,7 +300,7 @@ func TestExactlyOnceThroughPowerCuts(t *testing.T) {
 			return o.count() > at+100
 		})
 	}
-	for _, mode := range storagetest.Modes() {
+	for _, mode := range servertest.Modes() {
 		flow()
 		m.set(dead{})
 		n.Crash(mode)

@@ -122,6 +122,12 @@ func (n *Node) Stop() {
 	n.node = nil
 }
 
+// NewDisk is an empty disk in memory, for tests that may not know package storagetest.
+func NewDisk() *storagetest.FS { return storagetest.New() }
+
+// Modes are all crash modes.
+func Modes() []storagetest.Mode { return storagetest.Modes() }
+
 // Crash ends the node as a power cut does and starts it again: of the partitions' files only what mode keeps is
 // there. The node needs a Disk.
 func (n *Node) Crash(mode storagetest.Mode) {
