@@ -67,7 +67,8 @@ type config struct {
 	topics       []string
 }
 
-// readConfig reads settings that have passed their definitions, the full name of the class among them. A problem names the setting at fault.
+// readConfig reads settings that have passed their definitions, the full name of the class among them. A problem names
+// the setting at fault.
 func readConfig(props map[string]string) (*config, []plugin.Problem) {
 	class := props["connector.class"]
 	n := namesOf(class)

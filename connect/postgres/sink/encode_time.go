@@ -165,7 +165,10 @@ func (c *codec) timeOfDay(s *data.Schema, oid uint32) encoder {
 		if !ok {
 			return dst, errUnfit
 		}
-		us := scaled(n, unit)
+		us := int64(-1)
+		if n >= 0 && n <= usPerDay*1000 { // the most that the finest unit counts, so that nothing overflows
+			us = scaled(n, unit)
+		}
 		if us < 0 || us > usPerDay {
 			return dst, fmt.Errorf("the time is outside the day: %w", errUnfit)
 		}
