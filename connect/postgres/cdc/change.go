@@ -24,7 +24,8 @@ func (t *task) change(ctx context.Context, at lsn, m *message) error {
 		return fmt.Errorf("the stream has a change of a table, %d, that it has not described", m.rel)
 	}
 	if m.kind != msgDelete && len(m.new.kinds) != k.width || m.oldKind != 0 && len(m.old.kinds) != k.width {
-		return fmt.Errorf("a row of table %s has %d columns, and not the %d that were described", k.name, len(m.new.kinds), k.width)
+		return fmt.Errorf("a row of table %s has %d columns, and not the %d that were described", k.name, len(m.new.kinds),
+			k.width)
 	}
 	if k.signal && m.kind == msgInsert && !r.skip {
 		r.signals = append(r.signals, signalOf(k, &m.new))
@@ -201,8 +202,8 @@ func complete(k *table, m *message) {
 }
 
 // reread asks the table for values that were not sent of a row that moves to another key: whoever reads the events has
-// nothing under that key to leave alone. What it finds may be newer than the event; then a later event has it too. A row
-// that is not there any more keeps its placeholders, and is deleted or moved by a later event.
+// nothing under that key to leave alone. What it finds may be newer than the event; then a later event has it too. A
+// row that is not there any more keeps its placeholders, and is deleted or moved by a later event.
 func (t *task) reread(ctx context.Context, k *table, m *message) error {
 	sql := ""
 	var places []int

@@ -150,3 +150,41 @@ func TestServerRestarts(t *testing.T) {
 	l.ordered("p.public.t")
 	l.stop()
 }
+
+// Columns come and go while rows are written and tasks crash.
+func TestSchemaChangesUnderLoad(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 500) g`, `ANALYZE`)
+	l.set("max.batch.size", "30", "millrace.snapshot.small.rows", "100", "incremental.snapshot.chunk.size", "50")
+	r := rand.New(rand.NewPCG(9, 9))
+	l.start()
+	next, columns := 500, 0
+	for range 60 {
+		for range r.IntN(4) {
+			next++
+			l.exec(fmt.Sprintf(`INSERT INTO t (id, v, n) VALUES (%d, 'x', 1)`, next),
+				fmt.Sprintf(`UPDATE t SET n = n + 1 WHERE id %% 50 = %d`, r.IntN(50)))
+		}
+		switch r.IntN(6) {
+		case 0:
+			columns++
+			l.exec(fmt.Sprintf(`ALTER TABLE t ADD c%d int NOT NULL DEFAULT %[1]d`, columns))
+		case 1:
+			if columns > 0 {
+				l.exec(fmt.Sprintf(`ALTER TABLE t DROP COLUMN IF EXISTS c%d`, 1+r.IntN(columns)))
+			}
+		case 2:
+			l.exec(fmt.Sprintf(`BEGIN; ALTER TABLE t ADD gone int; UPDATE t SET n = 0 WHERE id = %d; ROLLBACK`, r.IntN(500)))
+		case 3:
+			l.stop()
+			l.start()
+		}
+		l.poll()
+	}
+	for l.poll() {
+	}
+	l.exec(`UPDATE t SET n = n`) // rows that were not written since say nothing of new columns
+	l.caughtUp("t")
+	for key, n := range l.count("p.public.t", "r") {
+		require.Equal(t, 1, n, key)
+	}
+}

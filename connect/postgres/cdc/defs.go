@@ -92,11 +92,13 @@ func databaseDefs() []plugin.Def {
 func slotDefs() []plugin.Def {
 	return group(groupSlot,
 		oneOf("plugin.name", "pgoutput", "Output plugin of the slot; there is only pgoutput here.", "pgoutput"),
-		checked(def("slot.name", plugin.String, "debezium", "Name of the replication slot. One connector, one slot."), slotName),
+		checked(def("slot.name", plugin.String, "debezium", "Name of the replication slot. One connector, one slot."),
+			slotName),
 		def("slot.drop.on.stop", plugin.Boolean, "false",
 			"Drop the slot when the task stops. What is written meanwhile is lost to the connector: for tests only."),
 		def("slot.failover", plugin.Boolean, "false", "Make the slot one that standbys take over, from PostgreSQL 17 on."),
-		checked(def("slot.max.retries", plugin.Int, "6", "How often a slot that is in use elsewhere is tried again."), above(-1)),
+		checked(def("slot.max.retries", plugin.Int, "6", "How often a slot that is in use elsewhere is tried again."),
+			above(-1)),
 		checked(def("slot.retry.delay.ms", plugin.Long, "10000", "How long to wait between such tries."), above(0)),
 		def("slot.stream.params", plugin.String, "", "More options of pgoutput, as name=value; separated by semicolons."),
 		def("publication.name", plugin.String, "dbz_publication", "Name of the publication."),
@@ -124,7 +126,8 @@ func slotDefs() []plugin.Def {
 
 func filterDefs() []plugin.Def {
 	list := func(name, doc string) plugin.Def {
-		return checked(optional(name, plugin.List, doc+" Regular expressions of the whole name, separated by commas."), patterns)
+		return checked(optional(name, plugin.List, doc+" Regular expressions of the whole name, separated by commas."),
+			patterns)
 	}
 	return group(groupFilter,
 		list("schema.include.list", "Schemas that are captured."),
@@ -169,7 +172,8 @@ func snapshotDefs() []plugin.Def {
 			"Of the captured tables those that are read, as anchored expressions."), patterns),
 		optional("snapshot.select.statement.overrides", plugin.List,
 			"Tables, as schema.table, whose rows are read by snapshot.select.statement.overrides.SCHEMA.TABLE."),
-		checked(def("snapshot.fetch.size", plugin.Int, "10240", "How many rows of a table without a key go into one transaction."),
+		checked(def("snapshot.fetch.size", plugin.Int, "10240", "How many rows of a table without a key go into one "+
+			"transaction."),
 			above(0)),
 		checked(def("snapshot.max.threads", plugin.Int, "1",
 			"How many tables are read at the same time; here one always, by one ordered reader."), above(0)),
@@ -189,7 +193,8 @@ func snapshotMoreDefs() []plugin.Def {
 			"insert_insert", "insert_delete"),
 		def("read.only", plugin.Boolean, "false",
 			"Write nothing into the database: chunks are placed by pg_current_snapshot, and there is no heartbeat by message."),
-		optional("signal.data.collection", plugin.String, "The table, as schema.table, by which signals come. It must be captured."),
+		optional("signal.data.collection", plugin.String, "The table, as schema.table, by which signals come. It must be "+
+			"captured."),
 		def("signal.enabled.channels", plugin.List, "source", "How signals come; source is the table above."),
 		unused("signal.kafka.topic", plugin.String, "", "signals come by the table"),
 		unused("signal.kafka.bootstrap.servers", plugin.String, "", "signals come by the table"),

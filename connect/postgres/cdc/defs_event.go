@@ -36,13 +36,15 @@ func eventDefs() []plugin.Def {
 		unused("schema.history.internal", plugin.String, "", "schemas come with the changes"),
 		unused("sanitize.field.names", plugin.Boolean, "false", "field.name.adjustment.mode takes its place"),
 		unused("converters", plugin.List, "", "it names Java classes; a transform may change values"),
-		unused("post.processors", plugin.List, "", "an unchanged large value is marked, and the sink leaves its column alone"),
+		unused("post.processors", plugin.List, "", "an unchanged large value is marked, and the sink leaves its column "+
+			"alone"),
 	)
 }
 
 func typeDefs() []plugin.Def {
 	return group(groupType,
-		oneOf("decimal.handling.mode", "precise", "How numeric and money come: bytes with a scale, or lossy doubles, or text.",
+		oneOf("decimal.handling.mode", "precise", "How numeric and money come: bytes with a scale, or lossy doubles, or "+
+			"text.",
 			"precise", "double", "string"),
 		oneOf("time.precision.mode", "adaptive", "How times come.", "adaptive", "adaptive_time_microseconds", "connect",
 			"isostring", "microseconds", "nanoseconds", "structured"),
@@ -57,7 +59,8 @@ func typeDefs() []plugin.Def {
 				"listed in the header "+unavailableHeader+"."),
 		optional("column.propagate.source.type", plugin.List,
 			"Columns, as schema.table.column, whose fields tell the column's type."),
-		optional("datatype.propagate.source.type", plugin.List, "Types, as schema.type, whose fields tell the column's type."),
+		optional("datatype.propagate.source.type", plugin.List, "Types, as schema.type, whose fields tell the column's "+
+			"type."),
 	)
 }
 

@@ -77,7 +77,8 @@ func (e *events) new(schema *data.Schema) *data.StructValue {
 }
 
 // add appends a record to the poll.
-func (e *events) add(topic string, keySchema *data.Schema, key any, valueSchema *data.Schema, value any) *plugin.SourceRecord {
+func (e *events) add(topic string, keySchema *data.Schema, key any, valueSchema *data.Schema,
+	value any) *plugin.SourceRecord {
 	if len(e.records) == 0 {
 		e.records = make([]plugin.SourceRecord, slab)
 	}

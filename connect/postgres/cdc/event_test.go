@@ -17,7 +17,8 @@ func (l *lab) streaming() {
 	}
 	l.until("the stream", func() bool {
 		var n int
-		err := l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_replication WHERE application_name = 'millrace p'
+		err := l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_replication 
+			WHERE application_name = 'millrace p'
 			AND pid IN (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1) AND state = 'streaming'`,
 			l.props["slot.name"]).Scan(&n)
 		require.NoError(l.t, err)
@@ -36,7 +37,8 @@ const toast = `CREATE TABLE t (id int PRIMARY KEY, other int NOT NULL UNIQUE, bi
 	ALTER TABLE t ALTER big SET STORAGE EXTERNAL`
 
 func insertToast(id int) string {
-	return fmt.Sprintf(`INSERT INTO t SELECT %d, %d, string_agg(md5(g::text), ''), 's' FROM generate_series(1, 500) g`, id, id+100)
+	return fmt.Sprintf(`INSERT INTO t SELECT %d, %d, string_agg(md5(g::text), ''), 's' FROM generate_series(1, 500) g`,
+		id, id+100)
 }
 
 func TestUnchangedLargeValues(t *testing.T) {
@@ -44,7 +46,8 @@ func TestUnchangedLargeValues(t *testing.T) {
 		t.Run(strings.Fields(identity)[0], func(t *testing.T) {
 			l := newLab(t, toast, `ALTER TABLE t REPLICA IDENTITY `+identity)
 			l.streaming()
-			l.exec(insertToast(1), `UPDATE t SET small = 'changed'`, `UPDATE t SET id = 2, other = 7`, `UPDATE t SET big = 'short'`,
+			l.exec(insertToast(1), `UPDATE t SET small = 'changed'`, `UPDATE t SET id = 2, other = 7`,
+				`UPDATE t SET big = 'short'`,
 				`DELETE FROM t`)
 			l.until("the delete", func() bool { return len(l.on("p.public.t")) >= 8 })
 			list := l.on("p.public.t")
@@ -140,7 +143,8 @@ func TestLogicalMessages(t *testing.T) {
 	l := newLab(t, small)
 	l.set("message.prefix.exclude.list", "secret.*")
 	l.streaming()
-	l.exec(`SELECT pg_logical_emit_message(false, 'free', 'one')`, `SELECT pg_logical_emit_message(true, 'secret.x', 'no')`,
+	l.exec(`SELECT pg_logical_emit_message(false, 'free', 'one')`,
+		`SELECT pg_logical_emit_message(true, 'secret.x', 'no')`,
 		`BEGIN; INSERT INTO t VALUES (1, 'a', 1); SELECT pg_logical_emit_message(true, 'in', '\x00ff'::bytea); COMMIT`)
 	l.until("the messages", func() bool { return len(l.records) >= 3 })
 	l.stop()
@@ -244,10 +248,13 @@ func TestPublicationRowFilterAndColumnList(t *testing.T) {
 func TestSchemaChanges(t *testing.T) {
 	l := newLab(t, small, `CREATE TYPE mood AS ENUM ('sad', 'ok')`)
 	l.streaming()
-	l.exec(`INSERT INTO t VALUES (1, 'a', 1)`, `ALTER TABLE t ADD c int NOT NULL DEFAULT 5`, `INSERT INTO t VALUES (2, 'b', 2)`,
-		`ALTER TABLE t DROP v`, `INSERT INTO t VALUES (3, 3, 6)`, `ALTER TABLE t RENAME n TO m`, `INSERT INTO t VALUES (4, 4, 6)`,
+	l.exec(`INSERT INTO t VALUES (1, 'a', 1)`, `ALTER TABLE t ADD c int NOT NULL DEFAULT 5`,
+		`INSERT INTO t VALUES (2, 'b', 2)`,
+		`ALTER TABLE t DROP v`, `INSERT INTO t VALUES (3, 3, 6)`, `ALTER TABLE t RENAME n TO m`,
+		`INSERT INTO t VALUES (4, 4, 6)`,
 		`ALTER TABLE t ALTER m TYPE text`, `INSERT INTO t VALUES (5, '5', 6)`, `ALTER TABLE t ADD mood mood`,
-		`INSERT INTO t VALUES (6, '6', 6, 'ok')`, `ALTER TYPE mood ADD VALUE 'happy'`, `INSERT INTO t VALUES (7, '7', 6, 'happy')`,
+		`INSERT INTO t VALUES (6, '6', 6, 'ok')`, `ALTER TYPE mood ADD VALUE 'happy'`,
+		`INSERT INTO t VALUES (7, '7', 6, 'happy')`,
 		`ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, c)`, `INSERT INTO t VALUES (8, '8', 6)`)
 	list := l.wait(8)
 	require.Equal(t, map[string]any{"id": int32(1), "v": "a", "n": int32(1)}, list[0].after)
@@ -256,5 +263,23 @@ func TestSchemaChanges(t *testing.T) {
 	require.Equal(t, map[string]any{"id": int32(4), "m": int32(4), "c": int32(6)}, list[3].after)
 	require.Equal(t, map[string]any{"id": int32(5), "m": "5", "c": int32(6)}, list[4].after)
 	require.Equal(t, "happy", list[6].after["mood"])
+	allowed := func(i int) string {
+		row := list[i].record.ValueSchema.Fields[1].Schema
+		return row.Fields[row.Field("mood")].Schema.Parameters["allowed"]
+	}
+	require.Equal(t, "sad,ok,happy", allowed(6))
 	require.Equal(t, fmt.Sprint(map[string]any{"id": int32(8), "c": int32(6)}), list[7].key)
+}
+
+// A table that sends whole rows does not say which columns are its key.
+func TestKeyOfWholeRowsChanges(t *testing.T) {
+	l := newLab(t, small, `ALTER TABLE t REPLICA IDENTITY FULL`)
+	l.streaming()
+	l.exec(`INSERT INTO t VALUES (1, 'a', 1)`)
+	l.wait(1)
+	l.exec(`ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (n, id)`, `INSERT INTO t VALUES (2, 'b', 2)`)
+	list := l.wait(2)
+	require.Equal(t, fmt.Sprint(map[string]any{"id": int32(1)}), list[0].key)
+	require.Equal(t, fmt.Sprint(map[string]any{"n": int32(2), "id": int32(2)}), list[1].key)
+	require.Equal(t, "n", list[1].record.KeySchema.Fields[0].Name)
 }

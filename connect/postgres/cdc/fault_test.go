@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,11 +33,7 @@ func (l *lab) fails(want ...string) {
 // dropSlot drops the connector's slot once nobody uses it.
 func (l *lab) dropSlot() {
 	l.t.Helper()
-	for range 1000 {
-		if l.slot("active") != "true" {
-			break
-		}
-	}
+	l.released()
 	l.exec(`SELECT pg_drop_replication_slot('` + l.props["slot.name"] + `')`)
 }
 
@@ -48,7 +45,17 @@ func begun(t *testing.T) *lab {
 	l.exec(`INSERT INTO t VALUES (2, 'a', 1)`)
 	l.caughtUp("t")
 	l.stop()
+	l.released()
 	return l
+}
+
+// released waits until the server has seen that nobody uses the slot any more.
+func (l *lab) released() {
+	l.t.Helper()
+	for end := time.Now().Add(20 * time.Second); l.slot("active") == "true"; {
+		require.True(l.t, time.Now().Before(end), "the slot stays in use")
+		l.exec(`SELECT pg_sleep(0.01)`)
+	}
 }
 
 func TestSlotIsGone(t *testing.T) {
@@ -65,7 +72,8 @@ func TestSlotIsGone(t *testing.T) {
 func TestSlotMadeAnew(t *testing.T) {
 	l := begun(t)
 	l.dropSlot()
-	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`, `SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`)
+	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`,
+		`SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`)
 	l.start()
 	l.fails("changes between the two are missing", "trust_slot")
 	l.log = 8
@@ -78,8 +86,9 @@ func TestSlotReadBySomebodyElse(t *testing.T) {
 	l := begun(t)
 	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`)
 	var n int
-	require.NoError(t, l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_logical_slot_get_binary_changes($1, NULL,
-		NULL, 'proto_version', '1', 'publication_names', $2)`, l.props["slot.name"], l.props["publication.name"]).Scan(&n))
+	require.NoError(t, l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_logical_slot_get_binary_changes($1,
+		NULL, NULL, 'proto_version', '1', 'publication_names', $2)`, l.props["slot.name"],
+		l.props["publication.name"]).Scan(&n))
 	require.NotZero(t, n)
 	l.start()
 	l.fails("changes between the two are missing")
@@ -154,7 +163,8 @@ func TestPublicationLacksATable(t *testing.T) {
 // A slot that somebody made before the publication still works: it begins where the publication is there.
 func TestSlotOlderThanPublication(t *testing.T) {
 	l := newLab(t, small)
-	l.exec(`SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`, `INSERT INTO t VALUES (1, 'a', 1)`)
+	l.exec(`SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`,
+		`INSERT INTO t VALUES (1, 'a', 1)`)
 	l.start()
 	l.caughtUp("t")
 	l.exec(`INSERT INTO t VALUES (2, 'a', 1)`)
@@ -165,7 +175,8 @@ func TestSlotOlderThanPublication(t *testing.T) {
 func TestSlotMadeBeforehand(t *testing.T) {
 	l := newLab(t, small, `INSERT INTO t VALUES (1, 'a', 1)`)
 	l.exec(`CREATE PUBLICATION `+l.props["publication.name"]+` FOR ALL TABLES`,
-		`SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`, `INSERT INTO t VALUES (2, 'a', 1)`)
+		`SELECT pg_create_logical_replication_slot('`+l.props["slot.name"]+`', 'pgoutput')`,
+		`INSERT INTO t VALUES (2, 'a', 1)`)
 	l.start()
 	l.caughtUp("t")
 	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`)
@@ -219,7 +230,8 @@ func TestValidate(t *testing.T) {
 	only := []string{"table.include.list", "public.t"}
 	require.Empty(t, blame(only...))
 	one("table.include.list", "public.keyless")
-	one("database.password", "", append(only, "database.password", "wrong", "database.user", l.role("LOGIN REPLICATION"))...)
+	one("database.password", "", append(only, "database.password", "wrong", "database.user",
+		l.role("LOGIN REPLICATION"))...)
 	one("database.dbname", "", append(only, "database.dbname", "nowhere")...)
 	one("database.hostname", "", append(only, "database.port", "1")...)
 	one("table.include.list", "no table", "table.include.list", "public.nothing")

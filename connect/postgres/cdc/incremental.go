@@ -268,7 +268,8 @@ func (t *task) bound(ctx context.Context, c *chunkedTable, k *table, p published
 	for _, row := range res.Rows {
 		c.Max = texts(row)
 		if c.Max == nil {
-			return fmt.Errorf("column %s of table %s has nulls: a table cannot be read in its order", strings.Join(c.Key, ", "), c.Table)
+			return fmt.Errorf("column %s of table %s has nulls: a table cannot be read in its order",
+				strings.Join(c.Key, ", "), c.Table)
 		}
 	}
 	return nil
@@ -408,5 +409,6 @@ func (t *task) endTable(state *snapshotState) {
 	c := state.Chunks[0]
 	state.Chunks = slices.Clone(state.Chunks[1:])
 	t.window = nil
-	t.logger.Info("a table is read", "table", c.Table.String(), "rows", c.Rows, "left", len(state.Chunks), "signal", c.Signal)
+	t.logger.Info("a table is read", "table", c.Table.String(), "rows", c.Rows, "left", len(state.Chunks), "signal",
+		c.Signal)
 }

@@ -110,7 +110,8 @@ func TestStoppedSnapshot(t *testing.T) {
 func TestChunksOfOddKeys(t *testing.T) {
 	l := newLab(t, signals, `CREATE TYPE mood AS ENUM ('zero', 'and', 'bad', 'Aaa')`,
 		`CREATE TABLE t (m mood, id text, n int NOT NULL, PRIMARY KEY (m, id))`,
-		`INSERT INTO t SELECT (enum_range(NULL::mood))[1 + g % 4], chr(40 + g) || chr(500 - g), g % 3 FROM generate_series(1, 80) g`)
+		`INSERT INTO t SELECT (enum_range(NULL::mood))[1 + g % 4], chr(40 + g) || chr(500 - g), g % 3 FROM
+			generate_series(1, 80) g`)
 	l.set("snapshot.mode", "no_data", "signal.data.collection", "public.sig", "incremental.snapshot.chunk.size", "7")
 	l.streaming()
 	l.signal("1", "execute-snapshot", `{"data-collections": ["public.t"]}`)

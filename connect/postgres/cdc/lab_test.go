@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -398,5 +397,3 @@ func (l *lab) slot(column string) string {
 }
 
 func letters(n int) string { return strings.Repeat("x", n) }
-
-func sorted(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }

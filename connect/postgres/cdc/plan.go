@@ -82,7 +82,8 @@ func (n *session) checkSystem(ctx context.Context, at *position) error {
 			return fmt.Errorf("the server took over at %s, and changes up to %s were read from the one before, which this one "+
 				"never got. Stop the connector, delete its offsets and resume it for a new snapshot", end, at.commit)
 		}
-		n.logger.Warn("the server is on a new timeline", "before", at.timeline, "now", n.system.timeline, "switch", end.String())
+		n.logger.Warn("the server is on a new timeline", "before", at.timeline, "now", n.system.timeline, "switch",
+			end.String())
 		at.timeline = n.system.timeline
 	}
 	return nil
@@ -231,12 +232,14 @@ func (n *session) resume(ctx context.Context, at *position, x slot) (*position, 
 	return at, nil
 }
 
-const anew = "stop the connector, delete its offsets (DELETE /connectors/NAME/offsets) and resume it: it then takes a " +
-	"new snapshot. snapshot.mode=when_needed does so by itself"
+// anew says how to begin anew.
+const anew = "stop the connector, delete its offsets (DELETE /connectors/NAME/offsets) and resume it: it then takes " +
+	"a new snapshot. snapshot.mode=when_needed does so by itself"
 
 func (n *session) lost() error {
 	return fmt.Errorf("replication slot %s is lost: the server has dropped log that it still needed, as "+
-		"max_slot_wal_keep_size tells it to. Drop it, SELECT pg_drop_replication_slot('%s'), and %s", n.s.slot, n.s.slot, anew)
+		"max_slot_wal_keep_size tells it to. Drop it, SELECT pg_drop_replication_slot('%s'), and %s", n.s.slot, n.s.slot,
+		anew)
 }
 
 // mismatch is about a slot that is further than what is stored: somebody else has used or made it.

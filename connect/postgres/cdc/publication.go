@@ -206,9 +206,10 @@ func breakingError(tables []candidate, publication string) error {
 	if n := len(tables) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Errorf("%s%s: without a primary key or a replica identity, each UPDATE and DELETE there would fail once the "+
-		"table is published. Give it a primary key, or run: %s. Or leave it out with table.exclude.list, or make "+
-		"publication %s yourself with publish = 'insert'", strings.Join(names, ", "), more, strings.Join(cure, "; "), publication)
+	return fmt.Errorf("%s%s: without a primary key or a replica identity, each UPDATE and DELETE there would fail once "+
+		"the table is published. Give it a primary key, or run: %s. Or leave it out with table.exclude.list, or make "+
+		"publication %s yourself with publish = 'insert'", strings.Join(names, ", "), more, strings.Join(cure, "; "),
+		publication)
 }
 
 // ensurePublication makes or alters the publication if need be. Made says that it was not there.
@@ -321,7 +322,8 @@ func (n *session) setIdentities(ctx context.Context) error {
 
 func (n *session) setIdentity(ctx context.Context, t tableName, identity, letter string) error {
 	var now string
-	err := n.sql.QueryRow(ctx, `SELECT relreplident::text FROM pg_class WHERE oid = $1::text::regclass`, t.SQL()).Scan(&now)
+	err := n.sql.QueryRow(ctx, `SELECT relreplident::text FROM pg_class WHERE oid = $1::text::regclass`,
+		t.SQL()).Scan(&now)
 	if err == nil && (now != letter || letter == "i") {
 		_, err = n.sql.Exec(ctx, "ALTER TABLE "+t.SQL()+" REPLICA IDENTITY "+identity)
 	}

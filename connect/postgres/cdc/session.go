@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"millrace/connect/postgres"
 )
 
-// session is what a task has of the database as long as its connections hold. When one breaks, all of it is thrown away,
-// and another session goes on from the position that was stored.
+// session is what a task has of the database as long as its connections hold. When one breaks, all of it is thrown
+// away, and another session goes on from the position that was stored.
 type session struct {
 	s       *settings
 	logger  *slog.Logger
@@ -208,8 +209,8 @@ func slotQuery(s server) string {
 
 func loadSlot(ctx context.Context, c *pgx.Conn, s server, name string) (x slot, err error) {
 	var confirmed, restart string
-	err = c.QueryRow(ctx, slotQuery(s), name).Scan(&x.exists, &x.active, &x.plugin, &x.database, &x.pid, &confirmed, &restart,
-		&x.status, &x.retained, &x.lag)
+	err = c.QueryRow(ctx, slotQuery(s), name).Scan(&x.exists, &x.active, &x.plugin, &x.database, &x.pid, &confirmed,
+		&restart, &x.status, &x.retained, &x.lag)
 	if err == pgx.ErrNoRows {
 		return slot{}, nil
 	}
@@ -245,32 +246,19 @@ func (n *session) createSlot(ctx context.Context) (lsn, error) {
 }
 
 // describe is the table that a relation message, or the catalog, describes. A shape that was seen before is the same
-// table. The catalog's word counts only where it agrees.
+// table, unless its key, of which a relation message does not always tell, is another one by now.
 func (n *session) describe(ctx context.Context, rel *relation) (*table, error) {
 	shape := rel.shape()
-	if t := n.all[shape]; t != nil {
-		return t, nil
+	known := n.all[shape]
+	if known != nil && rel.Identity != 'f' && rel.Identity != 'n' {
+		return known, nil
 	}
-	var oids []uint32
-	for _, c := range rel.Columns {
-		oids = append(oids, c.Type)
-	}
-	// An enum may have labels that were not there when it was last looked at.
-	for _, oid := range oids {
-		if k := n.builder.types.Find(oid); k != nil && k.Kind == postgres.Enum {
-			n.builder.types.Forget(oid)
-		}
-	}
-	if err := n.builder.types.Load(ctx, n.sql, oids); err != nil {
-		return nil, postgres.Explain(err, "read the types of table "+rel.Schema+"."+rel.Name)
-	}
-	found, err := postgres.LoadTablesByOID(ctx, n.sql, []uint32{rel.OID})
+	catalog, err := n.catalog(ctx, rel)
 	if err != nil {
-		return nil, postgres.Explain(err, "read the catalog of table "+rel.Schema+"."+rel.Name)
+		return nil, err
 	}
-	var catalog *postgres.Table
-	if len(found) == 1 {
-		catalog = found[0]
+	if known != nil && slices.Equal(known.rowKey, places(rel, rowKey(rel, catalog))) {
+		return known, nil
 	}
 	t, err := n.builder.build(rel, catalog)
 	if err != nil {
@@ -283,16 +271,63 @@ func (n *session) describe(ctx context.Context, rel *relation) (*table, error) {
 	return t, nil
 }
 
+// catalog reads what the catalog has of a table and its types; nil if the table is gone.
+func (n *session) catalog(ctx context.Context, rel *relation) (*postgres.Table, error) {
+	var oids []uint32
+	for _, c := range rel.Columns {
+		oids = append(oids, c.Type)
+	}
+	// An enum may have labels that were not there when it was last looked at.
+	for _, oid := range oids {
+		if k, _ := n.builder.types.Resolve(oid, -1); k != nil && k.Kind == postgres.Enum {
+			n.builder.types.Forget(k.OID)
+			oids = append(oids, k.OID)
+		}
+	}
+	if err := n.builder.types.Load(ctx, n.sql, oids); err != nil {
+		return nil, postgres.Explain(err, "read the types of table "+rel.Schema+"."+rel.Name)
+	}
+	found, err := postgres.LoadTablesByOID(ctx, n.sql, []uint32{rel.OID})
+	if err != nil || len(found) != 1 {
+		return nil, postgres.Explain(err, "read the catalog of table "+rel.Schema+"."+rel.Name)
+	}
+	return found[0], nil
+}
+
+// relation is what describes a table as it is.
+func (t *table) relation() *relation {
+	return &relation{OID: t.oid, Schema: t.name.Schema, Name: t.name.Name, Identity: t.identity, Columns: t.wire}
+}
+
 // relax describes a table anew without the catalog's promises, which the stream has broken.
-func (n *session) relax(t *table) (*table, error) {
-	rel := &relation{OID: t.oid, Schema: t.name.Schema, Name: t.name.Name, Identity: t.identity, Columns: t.wire}
+func (n *session) relax(_ context.Context, t *table) (*table, error) {
 	keys := make([]string, 0, len(t.rowKey))
 	for _, i := range t.rowKey {
 		keys = append(keys, t.wire[i].Name)
 	}
-	relaxed, err := n.builder.build(rel, &postgres.Table{PrimaryKey: keys})
-	if err == nil {
-		n.all[rel.shape()] = relaxed
+	return n.rebuilt(t, &postgres.Table{PrimaryKey: keys})
+}
+
+// relabel describes a table anew with the labels that its enums have now.
+func (n *session) relabel(ctx context.Context, t *table) (*table, error) {
+	catalog, err := n.catalog(ctx, t.relation())
+	if err != nil {
+		return nil, err
 	}
-	return relaxed, err
+	return n.rebuilt(t, catalog)
+}
+
+// lenient describes a table anew whose enums have lost labels since.
+func (n *session) lenient(ctx context.Context, t *table) (*table, error) {
+	n.builder.lenient = true
+	defer func() { n.builder.lenient = false }()
+	return n.relabel(ctx, t)
+}
+
+func (n *session) rebuilt(t *table, catalog *postgres.Table) (*table, error) {
+	k, err := n.builder.build(t.relation(), catalog)
+	if err == nil {
+		n.all[t.relation().shape()] = k
+	}
+	return k, err
 }

@@ -128,7 +128,8 @@ func (t *task) execute(ctx context.Context, s signal, d *signalData) error {
 
 func conditionOf(d *signalData, name tableName) string {
 	for _, c := range d.Conditions {
-		if p, err := compile([]string{c.Collection}); c.Collection == name.String() || err == nil && matches(p, name.String()) {
+		p, err := compile([]string{c.Collection})
+		if c.Collection == name.String() || err == nil && matches(p, name.String()) {
 			return c.Filter
 		}
 	}

@@ -63,7 +63,8 @@ func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (
 		return nil, err
 	}
 	if n.exported != "" {
-		_, err = r.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+literal(n.exported))
+		_, err = r.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+
+			literal(n.exported))
 		n.exported = ""
 	} else {
 		r.view, r.until, err = openView(ctx, r.conn, n.server, recent)
@@ -78,7 +79,7 @@ func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (
 // errEarly says that the view does not see a transaction that has been read from the stream already.
 var errEarly = errors.New("a committed transaction is not visible yet")
 
-// openView begins a transaction with a view of its own, and says what it sees and a place in the log behind all of that.
+// openView begins a transaction with a view of its own, and says what it sees and a place in the log behind all that.
 // A transaction is in the log a moment before others see it, longer where it waits for a standby: a view is no good
 // while one that was read is not in it. Of those that were read in an earlier life nothing is known, so for a while
 // nobody may be waiting.
@@ -363,16 +364,23 @@ func (t *task) emitRow(ctx context.Context, at **table, o *origin, row *tuple) (
 	return e.Value.(*data.StructValue).Values[envSource].(*data.StructValue), nil
 }
 
-// decode runs what decodes a row, and once more with the table relaxed if the catalog has promised too much.
+// decode runs what decodes a row, and again with the table described anew, if the catalog has promised too much, or has
+// got labels of an enum since.
 func (t *task) decode(at **table, run func(*table) (any, error)) (any, error) {
 	key, err := run(*at)
-	if errors.Is(err, errRequired) {
-		relaxed, e := t.session.relax(*at)
+	for _, anew := range []struct {
+		why error
+		as  func(context.Context, *table) (*table, error)
+	}{{errLabel, t.session.relabel}, {errLabel, t.session.lenient}, {errRequired, t.session.relax}} {
+		if err == nil || !errors.Is(err, anew.why) {
+			continue
+		}
+		k, e := anew.as(t.life, *at)
 		if e != nil {
 			return nil, e
 		}
-		*at = relaxed
-		key, err = run(relaxed)
+		*at = k
+		key, err = run(k)
 	}
 	return key, err
 }

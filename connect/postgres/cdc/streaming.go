@@ -32,6 +32,9 @@ func (t *task) startStream(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := t.dir(); err != nil { // here, as the reader is another goroutine
+		return err
+	}
 	replica := n.replica
 	n.replica = nil
 	st, err := openStream(ctx, replica, streamOptions{
@@ -50,8 +53,8 @@ func (t *task) startStream(ctx context.Context) error {
 	return nil
 }
 
-// streamPoll reads until a batch is full, or there is no more for now. Transactions are given whole, as many as fit; one
-// that does not fit into a batch is given in parts.
+// streamPoll reads until a batch is full, or there is no more for now. Transactions are given whole, as many as fit;
+// one that does not fit into a batch is given in parts.
 func (t *task) streamPoll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	r := &t.reading
 	deadline := time.NewTimer(t.s.pollWait)

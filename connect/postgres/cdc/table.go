@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -72,9 +73,10 @@ func (r *relation) column(name string) int {
 
 // tableBuilder makes tables.
 type tableBuilder struct {
-	s      *settings
-	mapper *postgres.Mapper
-	types  *postgres.Types
+	s       *settings
+	mapper  *postgres.Mapper
+	types   *postgres.Types
+	lenient bool // labels of enums that the catalog does not have are no reason to ask it again
 }
 
 // build makes a table of what the stream says of it. The catalog's word, nil if there is none, may be ahead of the
@@ -82,7 +84,7 @@ type tableBuilder struct {
 func (b *tableBuilder) build(rel *relation, catalog *postgres.Table) (*table, error) {
 	t := &table{name: tableName{rel.Schema, rel.Name}, oid: rel.OID, identity: rel.Identity, width: len(rel.Columns),
 		wire: rel.Columns, schemaName: rel.Schema, tableName: rel.Name}
-	t.signal = b.s.signals == t.name
+	t.signal = b.s.signals == t.name && slices.Contains(b.s.List("signal.enabled.channels"), "source")
 	t.captured = b.s.filter.table(t.name)
 	t.rowKey = places(rel, rowKey(rel, catalog))
 	if !t.captured {
@@ -199,6 +201,9 @@ func (b *tableBuilder) columns(t *table, rel *relation, catalog *postgres.Table)
 			return nil, fmt.Errorf("column %s: %w", full, err)
 		}
 		schema, decode := b.propagate(full, c, coder.Schema), coder.Decode
+		if coder.Type != nil && coder.Type.Kind == postgres.Enum && !b.lenient {
+			decode = labelled(decode, coder.Type.Labels)
+		}
 		for _, m := range b.s.masks {
 			if matches(m.columns, full) && schema.Type == data.String {
 				decode = masked(decode, m.apply)
@@ -224,6 +229,23 @@ func (b *tableBuilder) alwaysThere(rel *relation, catalog *postgres.Table, c wir
 	}
 	k := catalog.Column(c.Name)
 	return k != nil && k.NotNull && k.Type == c.Type
+}
+
+// errLabel says that a value is none of its enum's, as far as that was known.
+var errLabel = errors.New("the enum has no such label")
+
+// labelled sees to it that the labels of an enum, which the schema lists, have the value among them.
+func labelled(decode func([]byte) (any, error), labels []string) func([]byte) (any, error) {
+	known := make(map[string]bool, len(labels))
+	for _, l := range labels {
+		known[l] = true
+	}
+	return func(text []byte) (any, error) {
+		if text != nil && !known[string(text)] {
+			return nil, errLabel
+		}
+		return decode(text)
+	}
 }
 
 func masked(decode func([]byte) (any, error), apply func(string) string) func([]byte) (any, error) {
@@ -289,7 +311,8 @@ func (b *tableBuilder) keyOf(t *table, rel *relation, key []string, name string)
 		if hidden {
 			field = -1
 		}
-		fields = append(fields, data.Field{Name: adjust(b.s.fieldMode, k, false), Schema: b.propagate(full, rel.Columns[i], coder.Schema)})
+		schema := b.propagate(full, rel.Columns[i], coder.Schema)
+		fields = append(fields, data.Field{Name: adjust(b.s.fieldMode, k, false), Schema: schema})
 		t.key = append(t.key, keyColumn{at: i, field: field, name: k, decode: coder.Decode})
 	}
 	if len(fields) > 0 {

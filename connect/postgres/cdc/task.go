@@ -194,6 +194,7 @@ func (t *task) open(ctx context.Context) error {
 // give makes a poll's answer: records carry the place where reading is. Without a record, the place alone is given.
 func (t *task) give(out []*plugin.SourceRecord) []*plugin.SourceRecord {
 	offset := t.at.offset()
+	t.metrics.events.Add(float64(len(out)))
 	if len(out) == 0 {
 		out = []*plugin.SourceRecord{{Source: plugin.Offset{Partition: t.events.partition}}}
 	}
@@ -202,14 +203,15 @@ func (t *task) give(out []*plugin.SourceRecord) []*plugin.SourceRecord {
 	}
 	t.stored, t.given = offset, t.at.commit
 	t.beats.noted = t.now()
-	t.metrics.events.Add(float64(len(out)))
 	return out
 }
 
-// take gives what was made so far.
+// take gives what was made so far. What comes next is in other memory: through pieces that two polls share, one would
+// keep the other alive, and so all that ever was.
 func (e *events) take() []*plugin.SourceRecord {
 	out := e.out
 	e.out, e.bytes = nil, 0
+	e.records, e.structs, e.values = nil, nil, nil
 	return out
 }
 
@@ -236,7 +238,13 @@ func (t *task) Stop(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(ctx)
-	_, err = c.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, t.s.slot)
+	for range 50 { // the server takes a moment to see that nobody uses it any more
+		_, err = c.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`,
+			t.s.slot)
+		if err == nil || wait(ctx, 50*time.Millisecond) != nil {
+			break
+		}
+	}
 	return postgres.Explain(err, "drop replication slot "+t.s.slot)
 }
 
@@ -263,7 +271,7 @@ func (t *task) recover(err error) error {
 	switch {
 	case isPG && pg.Code == "55006" && strings.Contains(pg.Message, "active"):
 		return t.retrySlot(err)
-	case postgres.FaultOf(err).Transient():
+	case postgres.FaultOf(err).Transient(), isPG && pg.Code == "42710": // another node was faster with slot or publication
 		return t.retryConnection(err)
 	case isPG && pg.Code == "42704" && strings.Contains(pg.Message, "publication"):
 		return fmt.Errorf("%w. The log of the slot is older than the publication, which cannot be decoded: drop the slot, "+

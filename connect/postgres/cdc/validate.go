@@ -126,7 +126,8 @@ func (n *session) validateSlot(ctx context.Context, p *problems) {
 		p.add("slot.name", "%v", postgres.Explain(err, "count the slots"))
 	case slots >= most:
 		p.add("slot.name", "all %d replication slots are in use. Drop one that nobody needs (SELECT slot_name FROM "+
-			"pg_replication_slots WHERE NOT active), or run: ALTER SYSTEM SET max_replication_slots = %d; and restart", most, most+5)
+			"pg_replication_slots WHERE NOT active), or run: ALTER SYSTEM SET max_replication_slots = %d; and restart", most,
+			most+5)
 	case senders >= mostSenders:
 		p.add("slot.name", "all %d walsenders are in use. Run: ALTER SYSTEM SET max_wal_senders = %d; and restart the server",
 			mostSenders, mostSenders+5)
@@ -248,8 +249,8 @@ func (n *session) validateMaking(ctx context.Context, sql string, captured []can
 	var may bool
 	err := n.sql.QueryRow(ctx, `SELECT has_database_privilege(current_database(), 'CREATE')`).Scan(&may)
 	if err == nil && !may && strings.HasPrefix(sql, "CREATE") {
-		p.add("publication.autocreate.mode", "role %s may not make a publication. Run: GRANT CREATE ON DATABASE %s TO %s; or, "+
-			"as the tables' owner: %s", n.server.role, postgres.Quote(n.s.database), role, sql)
+		p.add("publication.autocreate.mode", "role %s may not make a publication. Run: GRANT CREATE ON DATABASE %s TO %s; "+
+			"or, as the tables' owner: %s", n.server.role, postgres.Quote(n.s.database), role, sql)
 	}
 	for _, t := range captured {
 		err := n.sql.QueryRow(ctx, `SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::text::regclass`,

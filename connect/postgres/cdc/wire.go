@@ -32,9 +32,6 @@ const (
 	valueText      = 't'
 )
 
-// Flags of a truncate message.
-const truncateCascade, truncateRestart = 1, 2
-
 // tuple is a row as it comes: a kind and, where that is valueText, a text for each column. It refers to the message's
 // bytes.
 type tuple struct {

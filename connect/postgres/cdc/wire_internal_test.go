@@ -86,7 +86,8 @@ func FuzzCopyData(f *testing.F) {
 	f.Add([]byte("k\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01"))
 	f.Add(append(append([]byte{'w'}, make([]byte, 24)...), beginMessage(1, 2, 3)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := &stream{asked: make(chan struct{}, 1), spill: newSpill(func() (string, error) { return "", errors.New("no folder") }),
+		s := &stream{asked: make(chan struct{}, 1),
+			spill:  newSpill(func() (string, error) { return "", errors.New("no folder") }),
 			blocks: make(chan *block, 4), free: make(chan *block, 1)}
 		s.max.bytes, s.max.rows = 1<<20, 1<<20
 		s.current = s.fresh()
@@ -148,7 +149,8 @@ func TestSpillKeepsWhatIsNotUndone(t *testing.T) {
 func TestView(t *testing.T) {
 	v, err := parseView("10:20:12,15")
 	require.NoError(t, err)
-	for xid, want := range map[uint32]bool{3: true, 9: true, 10: true, 12: false, 13: true, 15: false, 19: true, 20: false, 30: false} {
+	for xid, want := range map[uint32]bool{3: true, 9: true, 10: true, 12: false, 13: true, 15: false, 19: true,
+		20: false, 30: false} {
 		require.Equal(t, want, v.sees(xid), xid)
 	}
 	v, err = parseView("4294967290:4294967300:")
@@ -185,7 +187,8 @@ func TestNamesForAvro(t *testing.T) {
 // BenchmarkDecode takes captured messages of rows of 200 bytes to records.
 func BenchmarkDecode(b *testing.B) {
 	t := benchTask(b)
-	rel := relationMessage(5, "t", wireColumn{true, "id", 20, -1}, wireColumn{false, "a", 25, -1}, wireColumn{false, "b", 25, -1},
+	rel := relationMessage(5, "t", wireColumn{true, "id", 20, -1}, wireColumn{false, "a", 25, -1},
+		wireColumn{false, "b", 25, -1},
 		wireColumn{false, "n", 23, -1}, wireColumn{false, "at", 1184, -1})
 	const rows = 1000
 	var x block
