@@ -9,7 +9,14 @@ ARG COMMIT=unknown
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" \
       -o /out/millrace ./cmd/millrace && mkdir /out/data
 
-FROM scratch
+# For docker-compose.yml alone: the demo in examples/postgres-pipeline, with the psql that it needs.
+FROM postgres:17-alpine AS pipeline
+COPY --from=build /out/millrace /usr/local/bin/millrace
+COPY examples/postgres-pipeline /pipeline
+USER postgres
+ENTRYPOINT ["/pipeline/pipeline.sh"]
+
+FROM scratch AS millrace
 COPY --from=build /out/millrace /millrace
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532

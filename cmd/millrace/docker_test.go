@@ -17,28 +17,45 @@ import (
 
 // compose is what docker-compose.yml says of the services.
 type compose struct {
-	Services map[string]struct {
-		Build       string
-		Image       string
-		Environment map[string]string
-		Ports       []string
-		Volumes     []string
-		Configs     []struct{ Source, Target string }
-	}
-	Configs map[string]struct{ Content string }
-	Volumes map[string]any
+	Services map[string]composeService
+	Configs  map[string]struct{ Content string }
+	Volumes  map[string]any
+}
+
+type composeService struct {
+	Profiles    []string
+	Build       struct{ Context, Target string }
+	Image       string
+	Command     []string
+	Environment map[string]string
+	Ports       []string
+	Volumes     []string
+	Configs     []struct{ Source, Target string }
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	Healthcheck struct{ Test []string }
+}
+
+func readCompose(t *testing.T) (doc compose) {
+	t.Helper()
+	text, err := os.ReadFile("../../docker-compose.yml")
+	require.NoError(t, err)
+	// What the environment may set has the value that it has without.
+	text = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`).ReplaceAll(text, []byte("$1"))
+	require.NoError(t, yaml.Unmarshal(text, &doc))
+	return doc
 }
 
 // The nodes of docker-compose.yml are started with settings that exist and that make them one cluster.
 func TestCompose(t *testing.T) {
-	text, err := os.ReadFile("../../docker-compose.yml")
-	require.NoError(t, err)
-	var doc compose
-	require.NoError(t, yaml.Unmarshal(text, &doc))
-	require.Len(t, doc.Services, 3)
+	doc := readCompose(t)
+	require.Len(t, doc.Services, 5)
 	ids, ports, voters := map[int32]string{}, map[string]bool{}, ""
 	for name, service := range doc.Services {
-		require.Equal(t, ".", service.Build, name)
+		if service.Profiles != nil {
+			continue // TestComposePipeline
+		}
+		require.Equal(t, ".", service.Build.Context, name)
+		require.Equal(t, "millrace", service.Build.Target, name)
 		s := defaultSettings()
 		require.Len(t, service.Configs, 1, name)
 		secret := service.Configs[0]
@@ -50,7 +67,9 @@ func TestCompose(t *testing.T) {
 		service.Environment["MILLRACE_CLUSTER_SECRET_FILE"] = content
 		var environ []string
 		for _, k := range slices.Sorted(maps.Keys(service.Environment)) {
-			environ = append(environ, k+"="+service.Environment[k])
+			if strings.HasPrefix(k, "MILLRACE_") {
+				environ = append(environ, k+"="+service.Environment[k])
+			}
 		}
 		require.NoError(t, s.readEnviron(environ), name)
 		require.NoError(t, s.Validate(), name)
@@ -73,9 +92,73 @@ func TestCompose(t *testing.T) {
 		require.False(t, ports[outside], name)
 		ports[outside] = true
 	}
+	require.Len(t, ids, 3)
 	for id, name := range ids {
 		require.Contains(t, strings.Split(voters, ","), fmt.Sprintf("%d=http://%s:8082", id, name))
 	}
+}
+
+// What docker-compose.yml starts for examples/postgres-pipeline fits together: the demo's configs find all that they
+// refer to in the nodes' environment, and that is where the demo's own databases are.
+func TestComposePipeline(t *testing.T) {
+	doc := readCompose(t)
+	database, demo := doc.Services["postgres"], doc.Services["pipeline"]
+	for _, service := range []composeService{database, demo} {
+		require.Equal(t, []string{"pipeline"}, service.Profiles, "it starts where nobody asked for it")
+		require.Empty(t, service.Ports, "it is open to other machines")
+	}
+	require.Contains(t, database.Command, "wal_level=logical")
+	require.NotEmpty(t, database.Healthcheck.Test)
+	password := database.Environment["POSTGRES_PASSWORD"]
+	require.NotEmpty(t, password)
+	require.Len(t, database.Configs, 1)
+	require.Contains(t, doc.Configs[database.Configs[0].Source].Content, "CREATE DATABASE warehouse")
+	require.Equal(t, "shop", database.Environment["POSTGRES_DB"])
+
+	needs := map[string]bool{}
+	for _, name := range []string{"source", "sink"} {
+		config, err := os.ReadFile("../../examples/postgres-pipeline/" + name + ".json")
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`\$\{env:([^}]*)\}`).FindAllStringSubmatch(string(config), -1) {
+			needs[m[1]] = true
+		}
+	}
+	require.Len(t, needs, 10)
+	nodes := 0
+	for name, service := range doc.Services {
+		if service.Profiles != nil {
+			continue
+		}
+		nodes++
+		allowed := service.Environment["MILLRACE_CONNECT_CONFIG_PROVIDERS_ENV_ALLOWLIST_PATTERN"]
+		for need := range needs {
+			require.Regexp(t, "^(?:"+allowed+")$", need)
+			require.NotEmpty(t, service.Environment[need], "%s lacks %s", name, need)
+		}
+		for _, db := range []string{"shop", "warehouse"} {
+			part := func(of string) string { return service.Environment["PIPELINE_"+strings.ToUpper(db)+"_"+of] }
+			require.Equal(t, demo.Environment[strings.ToUpper(db)+"_URL"], fmt.Sprintf("postgres://%s:%s@%s:%s/%s",
+				part("USER"), part("PASSWORD"), part("HOST"), part("PORT"), part("DATABASE")))
+			require.Equal(t, db, part("DATABASE"))
+			require.Equal(t, password, part("PASSWORD"))
+			require.Contains(t, doc.Services, part("HOST"))
+		}
+		require.Equal(t, "service_healthy", demo.DependsOn[name].Condition)
+	}
+	require.Equal(t, 3, nodes)
+	require.Equal(t, "service_healthy", demo.DependsOn["postgres"].Condition)
+	node, _, _ := strings.Cut(strings.TrimPrefix(demo.Environment["MILLRACE_URL"], "http://"), ":")
+	require.Contains(t, doc.Services, node)
+
+	docker, err := os.ReadFile("../../Dockerfile")
+	require.NoError(t, err)
+	stages := regexp.MustCompile(`(?m)^FROM (\S+) AS (\S+)$`).FindAllStringSubmatch(string(docker), -1)
+	require.Equal(t, "millrace", stages[len(stages)-1][2], "it is what `docker build .` makes")
+	require.Contains(t, string(docker), "FROM "+database.Image+" AS "+demo.Build.Target+"\n")
+	require.Contains(t, string(docker), `ENTRYPOINT ["/pipeline/pipeline.sh"]`)
+	info, err := os.Stat("../../examples/postgres-pipeline/pipeline.sh")
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&0o111, "it is not executable")
 }
 
 // cutLast cuts a text around its last colon.
@@ -113,7 +196,7 @@ func TestDockerfile(t *testing.T) {
 	release := regexp.MustCompile(`(?m)^go (1\.\d+)`).FindStringSubmatch(read("go.mod"))
 	require.NotNil(t, release)
 	require.Contains(t, docker, "FROM golang:"+release[1]+" ")
-	require.Contains(t, docker, "\nFROM scratch\n")
+	require.Contains(t, docker, "\nFROM scratch AS millrace\n")
 	user := regexp.MustCompile(`(?m)^USER ((\d+):\d+)$`).FindStringSubmatch(docker)
 	require.NotNil(t, user)
 	require.NotEmpty(t, strings.TrimLeft(user[2], "0"), "it runs as root")
