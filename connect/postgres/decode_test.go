@@ -220,9 +220,11 @@ func TestExtensionTypes(t *testing.T) {
 		typ, text, schema string
 		want              any
 	}{
-		{"geometry", "0101000020E6100000000000000000F03F0000000000000040", GeometryName, []any{[]byte{1, 1, 0, 0, 0x20, 0xe6, 0x10,
+		{"geometry", "0101000020E6100000000000000000F03F0000000000000040", GeometryName, []any{[]byte{1, 1, 0, 0, 0x20,
+			0xe6, 0x10,
 			0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0x40}, int32(4326)}},
-		{"geography", "00000000013FF00000000000004000000000000000", GeographyName, []any{[]byte{0, 0, 0, 0, 1, 0x3f, 0xf0, 0, 0,
+		{"geography", "00000000013FF00000000000004000000000000000", GeographyName, []any{[]byte{0, 0, 0, 0, 1, 0x3f,
+			0xf0, 0, 0,
 			0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0}, nil}},
 		{"vector", "[1,-2.5,3e-7]", DoubleVectorName, []any{1.0, -2.5, 3e-7}},
 		{"halfvec", "[0.5,1]", FloatVectorName, []any{float32(0.5), float32(1)}},

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Writers whose transactions overlap, with the numbers and times that the server gives: behind the guard each row comes,
-// and in the modes that tell rows apart by a number, once, whatever is lost and started again.
+// Writers whose transactions overlap, with the numbers and times that the server gives: behind the guard each row
+// comes, and in the modes that tell rows apart by a number, once, whatever is lost and started again.
 func TestGuardRandom(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"incrementing", "timestamp", "timestamp+incrementing"} {
@@ -28,9 +28,9 @@ func TestGuardRandom(t *testing.T) {
 				running = false
 			default:
 			}
-			lose := rnd.Intn(6) == 0
+			lose := rnd.Intn(30) == 0
 			b.poll(lose)
-			if lose || rnd.Intn(4) == 0 {
+			if lose || rnd.Intn(30) == 0 {
 				b.stop()
 				b.start()
 			}
@@ -75,7 +75,7 @@ func overlap(b *bench) (finished chan struct{}) {
 				}
 				for range 1 + rnd.Intn(3) {
 					exec("INSERT INTO t DEFAULT VALUES")
-					exec(fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/200))
+					exec(fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/40))
 				}
 				exec([]string{"COMMIT", "COMMIT", "COMMIT", "ROLLBACK"}[rnd.Intn(4)])
 			}
