@@ -97,6 +97,13 @@ func (t *task) mayChange(tg *target, layouts []*layout) error {
 	return nil
 }
 
+// tableChange is what the transaction under way has done to a table.
+type tableChange struct {
+	table   string
+	created bool
+	columns int
+}
+
 // change creates a table, or adds columns to it.
 func (t *task) change(ctx context.Context, tg *target, missing []*field) error {
 	var columns, keys []string
@@ -125,8 +132,7 @@ func (t *task) change(ctx context.Context, tg *target, missing []*field) error {
 	if _, err := t.conn.Exec(ctx, sql); err != nil {
 		return whole(postgres.Explain(err, "create or change table "+tg.full))
 	}
-	t.Logger.Info("table changed", "table", tg.full, "created", tg.table == nil, "columns", len(missing))
-	t.metrics.ddl.Inc()
+	t.changes = append(t.changes, tableChange{tg.full, tg.table == nil, len(missing)})
 	return nil
 }
 

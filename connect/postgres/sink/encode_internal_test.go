@@ -10,7 +10,8 @@ import (
 
 // What is read as a time has one form, and that reads as the same.
 func FuzzParseISO(f *testing.F) {
-	for _, s := range []string{"2024-02-29", "2024-02-29T12:34:56.789+05:30", "-0043-03-15T00:00:00Z", "+12024-01-01T24:00Z",
+	for _, s := range []string{"2024-02-29", "2024-02-29T12:34:56.789+05:30", "-0043-03-15T00:00:00Z",
+		"+12024-01-01T24:00Z",
 		"2024-02-30", "0000-01-01 00:00:00-00:00:01", "infinity", ""} {
 		f.Add(s)
 	}

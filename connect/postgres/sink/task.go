@@ -31,7 +31,8 @@ type task struct {
 	targets   map[string]*target
 	envelopes *cache[*data.Schema, *envelope]
 	layouts   *cache[forms, *layout]
-	changed   bool // the transaction under way changed tables
+	changed   bool          // the transaction under way changed tables
+	changes   []tableChange // in it
 
 	beyondSince time.Time // since when the ledger is beyond the end of a log; zero: it is not
 
@@ -307,7 +308,13 @@ func (t *task) settle(next map[client.TopicPartition]int64, err error) {
 	if err != nil && t.changed {
 		t.forget()
 	}
-	t.changed = false
+	for _, c := range t.changes {
+		if err == nil {
+			t.Logger.Info("table changed", "table", c.table, "created", c.created, "columns", c.columns)
+			t.metrics.ddl.Inc()
+		}
+	}
+	t.changed, t.changes = false, nil
 	if t.ledger == nil {
 		return
 	}
