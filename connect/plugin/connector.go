@@ -78,8 +78,8 @@ type Offset struct {
 	Offset    map[string]any
 }
 
-// SourceRecord is a record on its way into a topic. Where Offset is nil it does not move the source's place. One without
-// a topic is no record at all: it only moves the source's place, past what there was nothing to write of.
+// SourceRecord is a record on its way into a topic. Where Offset is nil it does not move the source's place. One
+// without a topic is no record at all: it only moves the source's place, past what there was nothing to write of.
 type SourceRecord struct {
 	data.Record
 	Source Offset
