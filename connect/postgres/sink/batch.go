@@ -70,7 +70,7 @@ func (c *config) row(a *arena, it *item, p *plan) (*row, error) {
 			return nil, fmt.Errorf("column %s of table %s: %w", f.column, t, err)
 		}
 		if len(a.b) > maxArena {
-			return nil, fmt.Errorf("the batch has more than 1 GiB: lower consumer.override.max.poll.records")
+			return nil, schemaFault("the batch has more than 1 GiB: lower consumer.override.max.poll.records")
 		}
 		r.cells[f.index] = cell{int32(from), int32(len(a.b) - from)}
 	}
