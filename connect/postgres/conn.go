@@ -57,7 +57,7 @@ func ParseURL(raw, user, password string, more map[string]string) (*pgx.ConnConf
 	if schema := p["currentschema"]; schema != "" {
 		c.RuntimeParams["search_path"] = schema
 	}
-	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{KeepAlive: 15 * time.Second, Control: giveUp}
 	c.DialFunc = dialer.DialContext
 	c.AfterConnect = Session
 	return c, nil
