@@ -77,6 +77,18 @@ func TestUnchangedLargeValues(t *testing.T) {
 	}
 }
 
+// Schemas have lists of one dimension; what was declared with more is text, in the snapshot and in the stream.
+func TestArraysOfSeveralDimensions(t *testing.T) {
+	l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, m int[][])`, `INSERT INTO t VALUES (1, '{{1,2},{3,4}}')`)
+	l.start()
+	l.until("the snapshot comes", func() bool { return len(l.on("p.public.t")) == 1 })
+	l.exec(`INSERT INTO t VALUES (2, '{{5},{NULL}}')`)
+	l.until("the row comes", func() bool { return len(l.on("p.public.t")) == 2 })
+	for i, want := range []string{"{{1,2},{3,4}}", "{{5},{NULL}}"} {
+		require.Equal(t, want, l.on("p.public.t")[i].after["m"])
+	}
+}
+
 func TestMovedRowIsReadAgain(t *testing.T) {
 	l := newLab(t, toast)
 	l.streaming()

@@ -177,7 +177,7 @@ func (b *tableBuilder) coder(c wireColumn, catalog *postgres.Table, required boo
 	column := postgres.Column{Name: c.Name, Type: c.Type, Typmod: c.Typmod, NotNull: required}
 	if catalog != nil {
 		if k := catalog.Column(c.Name); k != nil && k.Type == c.Type {
-			column.Default = k.Default
+			column.Default, column.Dimensions = k.Default, k.Dimensions
 		}
 	}
 	return b.mapper.Column(column)
