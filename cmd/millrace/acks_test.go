@@ -61,13 +61,13 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// walk pastes a document's blocks into one bash, on three ports of its own.
-func walk(t *testing.T, name string) {
+// walk pastes a document's blocks into one bash, on three ports of its own. More are pairs of what else is replaced.
+func walk(t *testing.T, name string, more ...string) {
 	t.Helper()
 	walk := blocks(t, "../../"+name)
 	require.Greater(t, len(walk), 5)
 	first := freePorts(t, 3)
-	ports := []string{"$((8081 + ", fmt.Sprintf("$((%d + ", first-1), "--port 8082", fmt.Sprint("--port ", first)}
+	ports := append(more, "$((8081 + ", fmt.Sprintf("$((%d + ", first-1), "--port 8082", fmt.Sprint("--port ", first))
 	for i := range 3 {
 		ports = append(ports, fmt.Sprint("127.0.0.1:", 8082+i), fmt.Sprint("127.0.0.1:", first+i))
 	}
