@@ -14,6 +14,7 @@ import (
 )
 
 func TestPauseResumeAndStop(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	dir := l.lines("in", 2, 10)
 	l.put("c", source(dir, "out", 2))
@@ -44,6 +45,7 @@ func TestPauseResumeAndStop(t *testing.T) {
 }
 
 func TestAConnectorThatIsPausedFromTheStartHasNoTasks(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	props := source(l.lines("in", 2, 10), "out", 2)
 	props["name"] = "c"
@@ -56,6 +58,7 @@ func TestAConnectorThatIsPausedFromTheStartHasNoTasks(t *testing.T) {
 }
 
 func TestRestartRequestsMoveWhatTheyName(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	dir := l.lines("in", 3, 10)
 	l.put("c", source(dir, "out", 3, "millrace.auto.restart=false"))
@@ -84,6 +87,7 @@ func TestRestartRequestsMoveWhatTheyName(t *testing.T) {
 }
 
 func TestWhatFailedStartsAgainAfterEverLongerTimes(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "connect.restart.backoff.ms=50", "connect.restart.backoff.max.ms=400")
 	l.bench.set(func() { l.bench.fault = errors.New("the outside is not there") })
 	l.put("c", source(l.lines("in", 1, 10), "out", 1))
@@ -99,6 +103,7 @@ func TestWhatFailedStartsAgainAfterEverLongerTimes(t *testing.T) {
 }
 
 func TestAConnectorThatDoesNotStartSaysWhy(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	props := source(l.lines("in", 1, 10), "out", 1, "connector.fault=no such host")
 	l.put("c", props)
@@ -116,6 +121,7 @@ func TestAConnectorThatDoesNotStartSaysWhy(t *testing.T) {
 }
 
 func TestOnlyWhatChangedStartsAgain(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	dir := l.lines("in", 2, 10)
 	props := source(dir, "out", 4)
@@ -151,6 +157,7 @@ func TestOnlyWhatChangedStartsAgain(t *testing.T) {
 }
 
 func TestSecretsAreResolvedAndNeverStored(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := newLab(t, "connect.config.providers.file.allowed.paths="+dir)
 	file := filepath.Join(dir, "secrets.properties")
@@ -168,6 +175,7 @@ func TestSecretsAreResolvedAndNeverStored(t *testing.T) {
 }
 
 func TestATaskThatHangsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "connect.task.shutdown.graceful.timeout.ms=300")
 	dir := l.lines("in", 1, 10)
 	l.put("c", source(dir, "out", 1))
@@ -187,6 +195,7 @@ func TestATaskThatHangsHoldsNothingUp(t *testing.T) {
 }
 
 func TestIncompleteTasksAreMadeAnew(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.put("c", source(l.lines("in", 2, 10), "out", 2))
 	l.awaitStates("c", running(2)...)
@@ -200,6 +209,7 @@ func TestIncompleteTasksAreMadeAnew(t *testing.T) {
 }
 
 func TestManyConnectors(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	var names []string
 	dir := l.lines("in", 2, 20)

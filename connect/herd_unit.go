@@ -237,6 +237,7 @@ func (u *unit) try(ctx context.Context) error {
 	var again error
 	select {
 	case err := <-result:
+		a.once.Do(func() { u.herd.metrics.failed(u.id) })
 		a.over()
 		return err
 	case <-u.redo:
@@ -280,7 +281,7 @@ func (a *attempt) started() {
 
 // over has nothing that the attempt says count any more.
 func (a *attempt) over() {
-	a.once.Do(func() { a.unit.herd.metrics.failed(a.unit.id) })
+	a.once.Do(func() {}) // what was stopped did not fail to start
 	u := a.unit
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -337,4 +337,31 @@ func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
 		require.Len(t, c.Tasks, 4)
 		require.Equal(t, 4, c.Fenced)
 	}
+	require.InDelta(t, 3, l.metric("millrace_connect_worker_connector_count"), 0)
+	require.InDelta(t, 12, l.metric("millrace_connect_worker_task_count"), 0)
+	require.InDelta(t, 3, l.metric("millrace_connect_worker_rebalance_leader"), 0, "all name one")
+	starts := l.metric("millrace_connect_worker_task_startup_success_total")
+	require.GreaterOrEqual(t, starts, 12.0)
+	require.Zero(t, l.metric("millrace_connect_worker_task_startup_failure_total"))
+	require.Zero(t, l.metric("millrace_connect_worker_rebalance_rebalancing"))
+}
+
+// metric is the sum of a metric over all nodes.
+func (l *lab) metric(name string) (sum float64) {
+	l.t.Helper()
+	found := false
+	for id := 1; id <= 3; id++ {
+		families, err := l.cluster.Node(id).Registry().Gather()
+		require.NoError(l.t, err)
+		for _, f := range families {
+			for _, m := range f.Metric {
+				if f.GetName() == name {
+					found = true
+					sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	require.True(l.t, found, name)
+	return sum
 }
