@@ -1,3 +1,3 @@
 package main
 
-//go:generate go test . -run TestRunningDocument -update
+//go:generate go test . -run TestRunningDocument|TestConnectSettingsDocument -update
