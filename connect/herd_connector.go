@@ -27,11 +27,12 @@ type connectorRun struct {
 	plan     *plan
 	props    map[string]string // resolved
 	log      func(msg string, args ...any)
-	object   plugin.Connector // nil while it is not started
-	reask    chan struct{}    // has an element when the task settings are to be asked for again
-	faults   chan error       // has an element when the connector says that it cannot go on
-	askTasks bool             // the task settings are to be asked for
-	fenced   int64            // the TasksOffset for which earlier tasks were fenced
+	object   plugin.Connector    // nil while it is not started
+	reask    chan struct{}       // has an element when the task settings are to be asked for again
+	faults   chan error          // has an element when the connector says that it cannot go on
+	askTasks bool                // the task settings are to be asked for
+	tasks    []map[string]string // as they were stored last
+	fenced   int64               // the TasksOffset for which earlier tasks were fenced
 	rand     *rand.Rand
 }
 
@@ -156,7 +157,9 @@ func (r *connectorRun) publish(ctx context.Context, state store.State) error {
 	if c == nil || c.Offset != r.plan.offset {
 		return nil // the herd is about to end this
 	}
-	if state == store.Started && r.object != nil && (r.askTasks || c.Inconsistent) {
+	// Others take tasks away: whoever stops a connector, which may be resumed before it is seen to be stopped.
+	stale := r.askTasks || c.Inconsistent || !slices.EqualFunc(c.Tasks, r.tasks, maps.Equal)
+	if state == store.Started && r.object != nil && stale {
 		tasks, err := r.taskConfigs(ctx)
 		if err != nil {
 			return &taskError{err}
@@ -164,7 +167,6 @@ func (r *connectorRun) publish(ctx context.Context, state store.State) error {
 		if err := r.putTasks(ctx, tasks); err != nil {
 			return err
 		}
-		r.askTasks = false
 	}
 	c = r.herd.store.Configs().Connectors[r.name]
 	if r.plan.source() && c != nil && !c.Inconsistent && len(c.Tasks) > 0 && c.FencedOffset < c.TasksOffset &&
@@ -179,8 +181,8 @@ func (r *connectorRun) taskConfigs(ctx context.Context) ([]map[string]string, er
 	most := 1
 	if text := strings.TrimSpace(r.props["tasks.max"]); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("tasks.max is %q, and must be a number from 1", text)
+		if err != nil || n < 1 || n > mostTasks {
+			return nil, fmt.Errorf("tasks.max is %.40q, and must be a number from 1 to %d", text, mostTasks)
 		}
 		most = n
 	}
@@ -188,8 +190,7 @@ func (r *connectorRun) taskConfigs(ctx context.Context) ([]map[string]string, er
 	if err != nil {
 		return nil, fmt.Errorf("the connector did not say what its tasks are: %w", err)
 	}
-	enforced := !strings.EqualFold(strings.TrimSpace(r.props["tasks.max.enforce"]), "false")
-	if len(tasks) > most && enforced {
+	if len(tasks) > most {
 		return nil, fmt.Errorf("the connector wants %d tasks, and tasks.max is %d", len(tasks), most)
 	}
 	for i := range tasks {
@@ -216,7 +217,8 @@ func concealed(own, raw, resolved map[string]string) map[string]string {
 	return out
 }
 
-// putTasks stores the settings of the tasks, if they are not what is stored.
+// putTasks stores the settings of the tasks, if they are not what is stored. Those of a connector that has changed, or
+// is stopped, are asked for again when that has come to this one.
 func (r *connectorRun) putTasks(ctx context.Context, tasks []map[string]string) error {
 	wrote := false
 	_, err := r.herd.store.Update(ctx, func(all *store.Configs) ([]store.Change, error) {
@@ -231,10 +233,14 @@ func (r *connectorRun) putTasks(ctx context.Context, tasks []map[string]string) 
 		wrote = true
 		return []store.Change{store.PutTasks(r.name, tasks)}, nil
 	})
-	if err != nil && !errors.Is(err, errOutdated) {
+	if errors.Is(err, errOutdated) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if wrote && err == nil {
+	r.tasks, r.askTasks = tasks, false
+	if wrote {
 		r.log("the connector has new tasks", "tasks", len(tasks))
 		r.herd.statuses.forget(r.name, len(tasks))
 	}

@@ -231,3 +231,21 @@ func TestManyConnectors(t *testing.T) {
 		l.checkOnce("out-"+name, 2, 20)
 	}
 }
+
+// Who stops a connector and resumes it at once may be seen to have done nothing but taken its tasks away.
+func TestTasksThatWereTakenAwayAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	dir := l.lines("in", 2, 10)
+	l.put("c", source(dir, "out", 2))
+	l.awaitStates("c", running(2)...)
+	l.change(store.PutTasks("c", nil), store.SetTarget("c", store.Started))
+	l.await("it has tasks again", 10*time.Second, func() bool {
+		c := l.store.Configs().Connectors["c"]
+		return len(c.Tasks) == 2 && c.FencedOffset > c.TasksOffset
+	})
+	l.appendLines(filepath.Join(dir, "f0"), 10, 5)
+	l.appendLines(filepath.Join(dir, "f1"), 10, 5)
+	l.awaitStates("c", running(2)...)
+	l.checkOnce("out", 2, 15)
+}
