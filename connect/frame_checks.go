@@ -18,6 +18,16 @@ func atLeast(least int64) func(string) error {
 	}
 }
 
+// between checks that a number, which it is, is in a range.
+func between(least, most int64) func(string) error {
+	return func(v string) error {
+		if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil && n > most {
+			return fmt.Errorf("it must be at most %d", most)
+		}
+		return atLeast(least)(v)
+	}
+}
+
 // replicas and partitions check counts of which -1 is the broker's own.
 func replicas(v string) error   { return countOrDefault(v, 1<<15-1) }
 func partitions(v string) error { return countOrDefault(v, 1<<31-1) }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"millrace/connect/plugin"
 )
@@ -33,8 +34,11 @@ const (
 	creationKey   = "topic.creation.groups"
 )
 
-// nameBytes bounds the name of a connector.
-const nameBytes = 255
+// nameBytes bounds the name of a connector, mostTasks its tasks.
+const (
+	nameBytes = 255
+	mostTasks = 1000
+)
 
 // frameDefs are the settings that every connector of a kind has, whatever its class.
 func frameDefs(kind plugin.Kind) plugin.Defs {
@@ -68,7 +72,7 @@ func commonDefs() plugin.Defs {
 			Unused: "this server has one version of each class",
 		}, {
 			Name: "tasks.max", Type: plugin.Int, Default: "1", Importance: plugin.High, Group: commonGroup, Width: "SHORT",
-			Display: "Tasks max", Check: atLeast(1), Doc: "The most tasks that the work is divided between.",
+			Display: "Tasks max", Check: between(1, mostTasks), Doc: "The most tasks that the work is divided between.",
 		}, {
 			Name: "tasks.max.enforce", Type: plugin.Boolean, Default: "true", Importance: plugin.Low, Group: commonGroup,
 			Width: "SHORT", Display: "Enforce tasks max",
@@ -264,6 +268,8 @@ func checkName(v string) error {
 		return errors.New("it may not be empty")
 	case len(v) > nameBytes:
 		return fmt.Errorf("it may have at most %d bytes", nameBytes)
+	case !utf8.ValidString(v): // what is JSON would have another one
+		return errors.New("it must be UTF-8")
 	case strings.ContainsFunc(v, unicode.IsControl):
 		return errors.New("it may not hold control characters")
 	}
