@@ -1,8 +1,10 @@
 package connect
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"millrace/connect/convert"
@@ -23,7 +25,7 @@ type checked struct {
 	chain    []link         // transforms and predicates
 	convert  []converter
 	problems []plugin.Problem
-	secrets  map[string]string // what may not be told, to what is told instead
+	secrets  map[string]string // what references stand for, to the references
 }
 
 // link is a transform or a predicate in a config.
@@ -159,7 +161,7 @@ func (c *checked) references(p *provider.Providers) {
 	for _, value := range c.given {
 		for _, ref := range references(value) {
 			one, _ := p.Resolve(map[string]string{"": ref})
-			if one[""] != ref && one[""] != "" {
+			if one[""] != ref {
 				c.secrets[one[""]] = ref
 			}
 		}
@@ -303,16 +305,6 @@ func distance(a, b string, most int) int {
 	return min(row[len(b)], most)
 }
 
-// providers resolve the references of this worker's configs.
-func (w *Worker) providers() *provider.Providers {
-	s := w.cfg.Settings
-	p, err := provider.New(provider.Options{Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: w.cfg.Environment})
-	if err != nil { // what the settings allow is unclear: nothing
-		p, _ = provider.New(provider.Options{})
-	}
-	return p
-}
-
 // references are the parts of a value that refer to something.
 func references(value string) (out []string) {
 	for {
@@ -333,22 +325,44 @@ func references(value string) (out []string) {
 	}
 }
 
-// plainSecret is how long a password must be to be taken out of messages: a shorter one is a word like any other.
-const plainSecret = 8
+// A text that is shorter is a word like any other: plainSecret is for passwords, shortSecret for what references stand
+// for.
+const (
+	plainSecret = 8
+	shortSecret = 3
+)
 
 // scrub takes out of the messages what references stand for, and passwords that a connector has put there.
 func (c *checked) scrub() {
-	for key, value := range c.props {
-		switch shown := c.mask(key, value); {
-		case shown == value, shown == plugin.Hidden && len(value) < plainSecret:
-		case c.secrets[value] == "":
-			c.secrets[value] = shown
-		}
-	}
-	longest := slices.SortedFunc(maps.Keys(c.secrets), func(a, b string) int { return len(b) - len(a) })
+	hide := c.hidden()
 	for i := range c.problems {
-		for _, secret := range longest {
-			c.problems[i].Message = strings.ReplaceAll(c.problems[i].Message, secret, c.secrets[secret])
+		c.problems[i].Message = hide.Replace(c.problems[i].Message)
+	}
+}
+
+// hidden puts what may be told in the place of what references stand for, and of passwords.
+func (c *checked) hidden() *strings.Replacer {
+	told := map[string]string{}
+	add := func(secret, instead string, least int) {
+		if secret = strings.TrimSpace(secret); len(secret) < least {
+			return
+		}
+		quoted := strconv.Quote(secret) // as messages have it
+		told[secret], told[quoted[1:len(quoted)-1]] = instead, instead
+	}
+	for key, value := range c.props {
+		if shown := c.mask(key, value); shown != value {
+			add(value, shown, plainSecret)
 		}
 	}
+	for secret, ref := range c.secrets {
+		add(secret, ref, shortSecret)
+	}
+	var pairs []string
+	for _, secret := range slices.SortedFunc(maps.Keys(told), func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b)) // the longest counts where two begin at one place
+	}) {
+		pairs = append(pairs, secret, told[secret])
+	}
+	return strings.NewReplacer(pairs...)
 }

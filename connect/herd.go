@@ -35,6 +35,7 @@ type herd struct {
 	runner    *task.Runner
 	providers *provider.Providers
 	class     func(name string) (*plugin.Class, error)
+	hidden    func(props map[string]string) *strings.Replacer // takes the secrets of a config out of texts
 	log       *slog.Logger
 	member    *membership
 	statuses  *statuses

@@ -170,6 +170,10 @@ func TestSecretsAreResolvedAndNeverStored(t *testing.T) {
 	require.Equal(t, reference, tasks[0]["copy"])
 	require.Equal(t, "hush", l.bench.last("c/0")["secret"])
 	require.Equal(t, "hush", l.bench.last("c/0")["copy"])
+	l.bench.set(func() { l.bench.fault = errors.New("cannot log in with hush") })
+	l.change(store.RequestTaskRestart("c", 0))
+	l.awaitStates("c", "RUNNING", "FAILED")
+	require.Equal(t, "start the source: cannot log in with "+reference, l.store.TaskStatuses("c")[0].Trace)
 	l.put("c", source(l.lines("in", 1, 0), "out", 1, "secret=${file:/etc/passwd:root}"))
 	l.await("it fails", 10*time.Second, func() bool { return l.states("c", 0)[0] == "FAILED" })
 }

@@ -180,10 +180,7 @@ func (u *unit) failed(err error, after time.Duration) time.Duration {
 	failures := u.failures
 	u.mu.Unlock()
 	s := u.herd.settings
-	pause := s.RestartBackoffMax
-	if shift := failures - 1; shift < 30 && s.RestartBackoff<<shift < pause {
-		pause = s.RestartBackoff << shift
-	}
+	pause := backoff(failures, s.RestartBackoff, s.RestartBackoffMax)
 	pause = pause*4/5 + time.Duration(u.rand.Int64N(int64(pause)/5+1))
 	switch {
 	case errors.Is(err, errAgain):
@@ -191,14 +188,26 @@ func (u *unit) failed(err error, after time.Duration) time.Duration {
 	case err == nil, errors.Is(err, task.ErrFenced):
 		return pause // somebody else ran it as well: if it is this worker's all the same it goes on
 	}
-	u.say(stateFailed, traceOf(err))
-	log := u.herd.log.With("connector", u.id.Connector, "task", u.id.Task, "err", err)
+	trace := traceOf(err, u.herd.hidden(u.plan.props))
+	u.say(stateFailed, trace)
+	log := u.herd.log.With("connector", u.id.Connector, "task", u.id.Task, "err", trace)
 	if strings.EqualFold(strings.TrimSpace(u.plan.props[autoRestart]), "false") {
 		log.Error("a part of a connector has failed, and waits for somebody to restart it")
 		return -1
 	}
 	log.Error("a part of a connector has failed, and starts again", "wait", pause)
 	return pause
+}
+
+// backoff is the time after so many failures: the first, doubled for each other one, up to the longest.
+func backoff(failures int, first, longest time.Duration) time.Duration {
+	for range failures - 1 {
+		if first >= longest/2 {
+			return longest
+		}
+		first *= 2
+	}
+	return min(first, longest)
 }
 
 // await waits until the unit is to start again.
@@ -325,9 +334,9 @@ func (u *unit) stateOf() string {
 // maxTrace bounds what is stored of a failure.
 const maxTrace = 16 << 10
 
-// traceOf is what is stored of a failure.
-func traceOf(err error) string {
-	text := err.Error()
+// traceOf is what is stored of a failure, without secrets.
+func traceOf(err error, hidden *strings.Replacer) string {
+	text := hidden.Replace(err.Error())
 	if len(text) > maxTrace {
 		text = strings.ToValidUTF8(text[:maxTrace], "") + " ..."
 	}

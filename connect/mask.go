@@ -40,6 +40,13 @@ func (w *Worker) definitions(props map[string]string) *checked {
 	return w.assemble(class, props)
 }
 
+// hidden puts what may be told in the place of the secrets of a config.
+func (w *Worker) hidden(props map[string]string) *strings.Replacer {
+	c := w.definitions(props)
+	c.references(w.providers)
+	return c.hidden()
+}
+
 // mask is a value as it is shown. What only refers to secrets is no secret.
 func (c *checked) mask(key, value string) string {
 	secret := looksSecret(key)
@@ -100,7 +107,7 @@ func maskURL(value string) string {
 }
 
 func looksURL(value string) bool {
-	scheme, _, ok := strings.Cut(value, "://")
+	scheme, _, ok := strings.Cut(strings.TrimSpace(value), "://")
 	return ok && scheme != "" && !strings.ContainsAny(scheme, " /?#=@,")
 }
 

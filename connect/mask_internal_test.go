@@ -1,11 +1,14 @@
 package connect
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"millrace/connect/plugin"
+	"millrace/connect/provider"
 )
 
 func TestMaskURL(t *testing.T) {
@@ -22,6 +25,7 @@ func TestMaskURL(t *testing.T) {
 		"http://h/a:b@c":                               "http://h/a:b@c",
 		"SELECT a FROM b WHERE password='x'":           "SELECT a FROM b WHERE password='x'",
 		"a:b@c":                                        "a:b@c",
+		" x://u:pw@h/d":                                " x://u:[hidden]@h/d",
 		"":                                             "",
 	} {
 		require.Equal(t, want, maskURL(in))
@@ -90,4 +94,38 @@ func TestUnmaskRefuses(t *testing.T) {
 	}
 	_, problems := w.unmask(map[string]string{"connector.class": "C", "pw": "[hidden]"}, nil)
 	require.Len(t, problems, 1)
+}
+
+// Whatever a message says of secrets, and however it quotes them, is put out of it.
+func TestScrub(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("a\"b\\c\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "long"), []byte("a\"b\\c-and-more"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "count"), []byte("1"), 0o600))
+	p, err := provider.New(provider.Options{Paths: []string{dir}})
+	require.NoError(t, err)
+	ref := func(name string) string { return "${dir:" + dir + ":" + name + "}" }
+	w := maskedWorker()
+	class, err := w.Class("C")
+	require.NoError(t, err)
+	c := w.assemble(class, map[string]string{
+		"pw": "open sesame", "x": ref("token"), "y": "is " + ref("long"), "z": ref("count"), "other.secret": "word",
+	})
+	c.references(p)
+	require.Empty(t, c.problems)
+	for _, message := range []string{
+		`cannot read "a\"b\\c\n"`, "cannot read a\"b\\c: no number", `"a\"b\\c-and-more" is odd`, "open sesame is wrong",
+		"1 word",
+	} {
+		c.bad("x", "%s", message)
+	}
+	c.scrub()
+	var got []string
+	for i := range c.problems {
+		got = append(got, c.problems[i].Message)
+	}
+	require.Equal(t, []string{
+		`cannot read "` + ref("token") + `\n"`, "cannot read " + ref("token") + ": no number", `"` + ref("long") + `" is odd`,
+		"[hidden] is wrong", "1 word",
+	}, got)
 }

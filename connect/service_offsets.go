@@ -159,8 +159,8 @@ func (w *Worker) alter(ctx context.Context, c *store.Connector, offsets []plugin
 	}
 	agreed, err := class.New().AlterOffsets(ctx, props, offsets)
 	if err != nil {
-		text := "The connector refuses the change of its offsets: " + err.Error()
-		return false, &Error{Status: failed, Message: text, Cause: err}
+		why := w.hidden(c.Props).Replace(err.Error())
+		return false, refuse(failed, "The connector refuses the change of its offsets: %s", why)
 	}
 	if source {
 		err = w.alterSource(ctx, c, offsets)

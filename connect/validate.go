@@ -139,7 +139,7 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 ) (*checked, error) {
 	c := w.assemble(class, props)
 	c.problems = append(c.problems, before...)
-	c.references(w.providers())
+	c.references(w.providers)
 	c.checkDefs()
 	c.checkChain()
 	c.checkConverters()

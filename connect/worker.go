@@ -98,10 +98,12 @@ type Worker struct {
 	cfg     Config
 	log     *slog.Logger
 	catalog *catalog
-	store   *store.Store
-	herd    *herd
-	waiting atomic.Pointer[error] // what the worker waits for; nil: it is ready
-	checks  chan struct{}         // has an element for each look at the outside that is under way
+	// providers resolve the references of configs.
+	providers *provider.Providers
+	store     *store.Store
+	herd      *herd
+	waiting   atomic.Pointer[error] // what the worker waits for; nil: it is ready
+	checks    chan struct{}         // has an element for each look at the outside that is under way
 }
 
 // New makes a Worker. It does no I/O.
@@ -136,7 +138,7 @@ func New(cfg Config) (_ *Worker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = provider.New(provider.Options{Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: cfg.Environment})
+	w.providers, err = provider.New(provider.Options{Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: cfg.Environment})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (w *Worker) newHerd() (*herd, error) {
 	}
 	h := &herd{
 		settings: s, workerID: w.cfg.WorkerID, node: w.cfg.NodeID, gone: w.cfg.Gone, store: w.store, runner: runner,
-		providers: w.providers(), class: w.Class, log: w.logger("herd"), statuses: newStatuses(w.store, w.log),
+		providers: w.providers, class: w.Class, hidden: w.hidden, log: w.logger("herd"), statuses: newStatuses(w.store, w.log),
 		events: make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
 		units: make(map[workID]*unit), requests: make(map[string]requested),
 	}

@@ -1,0 +1,34 @@
+package connect
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The time before a restart grows to its bound and stays there, however often something fails.
+func TestBackoff(t *testing.T) {
+	first, longest := time.Minute, time.Hour
+	var got []time.Duration
+	for n := range 8 {
+		got = append(got, backoff(n+1, first, longest))
+	}
+	m := time.Minute
+	require.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, longest, longest}, got)
+	for n := range 200 {
+		require.Equal(t, longest, backoff(n+7, first, longest))
+	}
+	require.Equal(t, longest, backoff(1, 2*longest, longest))
+}
+
+// A trace is bounded, and has no part of a secret in it where it is cut.
+func TestTraces(t *testing.T) {
+	secret := "open sesame"
+	hidden := strings.NewReplacer(secret, "[hidden]")
+	require.Equal(t, "x [hidden]", traceOf(errors.New("x "+secret), hidden))
+	trace := traceOf(errors.New(strings.Repeat("x", maxTrace-4)+secret+secret), hidden)
+	require.Equal(t, strings.Repeat("x", maxTrace-4)+"[hid ...", trace)
+}
