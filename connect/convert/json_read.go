@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/base64"
+	"math"
 	"strconv"
 
 	"millrace/api/rawjson"
@@ -148,7 +149,16 @@ func (t *jsonType) integer(text []byte) (any, *fault) {
 	return n, nil
 }
 
+// notFinite are the texts of numbers that JSON has no number for.
+var notFinite = map[string]float64{`"NaN"`: math.NaN(), `"Infinity"`: math.Inf(1), `"-Infinity"`: math.Inf(-1)}
+
 func (t *jsonType) real(text []byte) (any, *fault) {
+	if x, ok := notFinite[string(text)]; ok {
+		if t.kind == data.Float32 {
+			return float32(x), nil
+		}
+		return x, nil
+	}
 	if text[0] != '-' && (text[0] < '0' || text[0] > '9') {
 		return nil, t.unfit(text)
 	}

@@ -44,11 +44,11 @@ func (d *dialect) append(dst []byte, t *jsonType, v any) ([]byte, *fault) {
 		}
 	case data.Float32:
 		if x, ok := v.(float32); ok {
-			return appendFinite(dst, float64(x), 32)
+			return d.appendFloat(dst, float64(x), 32)
 		}
 	case data.Float64:
 		if x, ok := v.(float64); ok {
-			return appendFinite(dst, x, 64)
+			return d.appendFloat(dst, x, 64)
 		}
 	case data.String:
 		if x, ok := v.(string); ok {
@@ -71,11 +71,21 @@ func (d *dialect) append(dst []byte, t *jsonType, v any) ([]byte, *fault) {
 	return dst, mismatch(t.schema, v)
 }
 
-func appendFinite(dst []byte, v float64, bits int) ([]byte, *fault) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return dst, fail("JSON has no form for %v", v)
+// appendFloat appends a number. JsonConverter writes what JSON has no number for as a text, as Kafka's does, and reads
+// it back; to JSON Schema such a text would be no number.
+func (d *dialect) appendFloat(dst []byte, v float64, bits int) ([]byte, *fault) {
+	switch {
+	case !math.IsNaN(v) && !math.IsInf(v, 0):
+		return appendReal(dst, v, bits), nil
+	case d.named:
+		return dst, fail("JSON has no form for %v; another converter, such as Avro's, has", v)
+	case math.IsNaN(v):
+		return append(dst, `"NaN"`...), nil
+	case v > 0:
+		return append(dst, `"Infinity"`...), nil
+	default:
+		return append(dst, `"-Infinity"`...), nil
 	}
-	return appendReal(dst, v, bits), nil
 }
 
 func appendText(dst []byte, s string) ([]byte, *fault) {
