@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,11 +79,15 @@ func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + 
 
 // openStream starts to stream on a connection, which it takes over and closes.
 func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream, error) {
+	every, err := often(ctx, c, o.every)
+	if err != nil {
+		return nil, err
+	}
 	h, err := c.Hijack()
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{conn: h.Conn, in: bufio.NewReaderSize(h.Conn, 256<<10), every: o.every, spill: newSpill(o.dir),
+	s := &stream{conn: h.Conn, in: bufio.NewReaderSize(h.Conn, 256<<10), every: every, spill: newSpill(o.dir),
 		asked: make(chan struct{}, 1)}
 	const blocks = 8
 	s.max.bytes, s.max.rows = max(o.queueBytes/blocks, 1), max(o.queueRows/blocks, 1)
@@ -97,6 +102,21 @@ func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream
 	s.wg.Go(func() { s.read(life, o.now) })
 	s.wg.Go(func() { s.report(life) })
 	return s, nil
+}
+
+// often is how often the server is told how far things are: as the settings say, and well within the time after which
+// it gives up a reader of which it hears nothing. Its own requests for a status are not enough: they stand behind what
+// is not read yet, for as long as the queue is full.
+func often(ctx context.Context, c *pgconn.PgConn, every time.Duration) (time.Duration, error) {
+	rows, err := command(ctx, c, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'")
+	if err != nil || len(rows) != 1 || len(rows[0]) != 1 {
+		return every, err
+	}
+	limit, err := strconv.Atoi(string(rows[0][0]))
+	if err == nil && limit > 0 {
+		every = min(every, max(time.Duration(limit)*time.Millisecond/4, time.Millisecond))
+	}
+	return every, err
 }
 
 // begin sends the command and waits for the server's consent.
