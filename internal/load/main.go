@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&o.binary, "binary", "bin/millrace", "the server to measure")
 	flag.StringVar(&o.dir, "dir", os.TempDir(), "where data directories are made and deleted; a real disk")
 	flag.StringVar(&o.nats, "nats-server", os.Getenv("NATS_SERVER"), "nats-server; empty looks on PATH, then builds it")
-	flag.StringVar(&o.rows, "rows", "", "rows to run, by commas, such as P1,C3; empty runs all")
+	flag.StringVar(&o.rows, "rows", "", "rows to run, by commas, such as P1,C3, or K for all of them; empty runs all")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; medians are over these")
 	flag.DurationVar(&o.length, "d", 1500*time.Millisecond, "length of one measurement")
 	flag.DurationVar(&o.warm, "warm", 500*time.Millisecond, "time before each measurement that is not counted")
@@ -68,6 +68,7 @@ type bench struct {
 	loadgen  string
 	millrace string
 	schemas  string // data with many schemas, once they are registered
+	db       *database
 }
 
 func measure(ctx context.Context, o options) (missed int, err error) {
@@ -81,25 +82,38 @@ func measure(ctx context.Context, o options) (missed int, err error) {
 	if !o.keep {
 		defer os.RemoveAll(b.work)
 	}
-	if err := b.build(ctx); err != nil {
-		return 0, err
-	}
+	defer func() {
+		if b.db != nil {
+			err = errors.Join(err, b.db.close())
+		}
+	}()
 	rows := b.rows()
 	if o.rows != "" {
 		want := strings.Split(strings.ToUpper(o.rows), ",")
-		rows = slices.DeleteFunc(rows, func(r *row) bool { return !slices.Contains(want, r.id) })
+		rows = slices.DeleteFunc(rows, func(r *row) bool { return !wanted(want, r.id) })
 		if len(rows) == 0 {
 			return 0, fmt.Errorf("no such rows: %s", o.rows)
 		}
 	}
+	if err := b.build(ctx, rows); err != nil {
+		return 0, err
+	}
 	for round := range o.rounds {
 		for _, r := range rows {
-			if err := b.round(ctx, r, round); err != nil {
-				return 0, fmt.Errorf("row %s: %w", r.id, err)
+			if r.failed != nil {
+				continue
+			}
+			if r.failed = b.round(ctx, r, round); ctx.Err() != nil {
+				return 0, fmt.Errorf("row %s: %w", r.id, r.failed)
 			}
 		}
 	}
 	return report(os.Stdout, rows), nil
+}
+
+// wanted says whether a row is asked for, by its id or by the letter that its kind begins with.
+func wanted(want []string, id string) bool {
+	return slices.Contains(want, id) || len(id) > 1 && id[1] <= '9' && slices.Contains(want, id[:1])
 }
 
 // round runs every contender of a row once. A contender other than ours may fail: its column stays empty.
@@ -123,14 +137,8 @@ func (b *bench) round(ctx context.Context, r *row, round int) error {
 }
 
 // build compiles the harness, and nats-server when it is not installed. Without nats-server its columns stay empty.
-func (b *bench) build(ctx context.Context) error {
-	bin := filepath.Join(b.work, "bin")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin+string(filepath.Separator), "./cmd/...")
-	cmd.Dir = b.harness
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the harness in %s (set HARNESS): %w\n%s", b.harness, err, out)
-	}
-	b.roofline, b.loadgen = filepath.Join(bin, "roofline"), filepath.Join(bin, "loadgen")
+// The rows of connectors need neither.
+func (b *bench) build(ctx context.Context, rows []*row) error {
 	var err error
 	if b.millrace, err = filepath.Abs(b.binary); err != nil {
 		return err
@@ -138,6 +146,16 @@ func (b *bench) build(ctx context.Context) error {
 	if _, err := os.Stat(b.millrace); err != nil {
 		return fmt.Errorf("%w: run make build first", err)
 	}
+	if !slices.ContainsFunc(rows, func(r *row) bool { return !strings.HasPrefix(r.id, "K") }) {
+		return nil
+	}
+	bin := filepath.Join(b.work, "bin")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin+string(filepath.Separator), "./cmd/...")
+	cmd.Dir = b.harness
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the harness in %s (set HARNESS): %w\n%s", b.harness, err, out)
+	}
+	b.roofline, b.loadgen = filepath.Join(bin, "roofline"), filepath.Join(bin, "loadgen")
 	if b.nats == "" {
 		b.nats, _ = exec.LookPath("nats-server")
 	}

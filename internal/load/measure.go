@@ -39,6 +39,7 @@ type row struct {
 	show       func(r result) string // the figure that the table gives of each contender
 	judge      func(m func(name string) result) verdict
 	results    map[string][]result
+	failed     error // ours could not be measured
 }
 
 // verdict is what a row's gate says of the medians.

@@ -16,6 +16,9 @@ func report(w io.Writer, rows []*row) (missed int) {
 		v := r.judge(r.median)
 		word := "pass"
 		switch {
+		case r.failed != nil:
+			word = "FAIL: " + r.failed.Error()
+			missed++
 		case v.open:
 			word = "no baseline"
 		case !v.met:

@@ -32,6 +32,7 @@ func (b *bench) rows() []*row {
 	rows = append(rows, b.streamRows()...)
 	rows = append(rows, b.clusterRows()...)
 	rows = append(rows, b.registryRows()...)
+	rows = append(rows, b.connectRows()...)
 	return append(rows, b.startRows()...)
 }
 
