@@ -173,7 +173,7 @@ func (t *table) sent(ctx context.Context) error {
 	return err
 }
 
-// commitLatency measures from a transaction's commit, as the server's log has it, to the arrival of its row at a reader.
+// commitLatency measures from a transaction's commit, as the server's log has it, to its row's arrival at a reader.
 func (b *bench) commitLatency(ctx context.Context, props map[string]string) (result, error) {
 	return b.onNode(ctx, func(s *server, t *table) (r result, err error) {
 		if err := s.connector(ctx, t.name, t.capturing(props)); err != nil {

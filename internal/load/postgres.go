@@ -23,7 +23,6 @@ type database struct {
 	bin  string
 	port string
 	conn *pgx.Conn
-	done chan error
 	next int // names what rows make
 }
 

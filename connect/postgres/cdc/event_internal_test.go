@@ -11,8 +11,8 @@ import (
 	"millrace/connect/plugin"
 )
 
-// What a poll gave away is free as soon as whoever has it lets go of it, however many come after it: none shares a piece
-// of memory with the next.
+// What a poll gave away is free as soon as whoever has it lets go of it, however many come after it: none shares a
+// piece of memory with the next.
 func TestPollsShareNoMemory(t *testing.T) {
 	s, problems := parseSettings(map[string]string{"database.hostname": "h", "database.user": "u",
 		"database.dbname": "d", "topic.prefix": "p"})
