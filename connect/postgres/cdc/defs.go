@@ -175,8 +175,8 @@ func snapshotDefs() []plugin.Def {
 		checked(def("snapshot.fetch.size", plugin.Int, "10240", "How many rows of a table without a key go into one "+
 			"transaction."),
 			above(0)),
-		checked(def("snapshot.max.threads", plugin.Int, "1",
-			"How many tables are read at the same time; here one always, by one ordered reader."), above(0)),
+		unused("snapshot.max.threads", plugin.Int, "1", "tables are read one after the other, and large ones beside the "+
+			"stream"),
 		checked(def("snapshot.delay.ms", plugin.Long, "0", "How long to wait before the snapshot."), above(-1)),
 		checked(def("streaming.delay.ms", plugin.Long, "0", "How long to wait between snapshot and stream."), above(-1)),
 		checked(def("millrace.snapshot.small.rows", plugin.Long, "10000",

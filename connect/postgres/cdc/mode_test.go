@@ -3,6 +3,7 @@ package cdc_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,4 +170,38 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(rows)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}
+
+// A task that waits for the database ends when it is told to.
+func TestStopWhileTheDatabaseIsBusy(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t VALUES (1, 'a', 1)`)
+	c := l.server.Connect(t, l.url)
+	_, err := c.Exec(t.Context(), `BEGIN; LOCK TABLE t`)
+	require.NoError(t, err)
+	l.start()
+	ended := make(chan error, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	task := l.task
+	wg.Go(func() {
+		for {
+			if _, err := task.Poll(context.Background()); err != nil {
+				ended <- err
+				return
+			}
+		}
+	})
+	l.exec(`SELECT pg_sleep(0.5)`)
+	at := time.Now()
+	require.NoError(t, task.Stop(context.Background()))
+	require.Less(t, time.Since(at), 5*time.Second)
+	require.Error(t, <-ended)
+	l.task = nil
+}
+
+func TestRightsThatAreMissing(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t VALUES (1, 'a', 1)`)
+	l.exec(`CREATE PUBLICATION ` + l.props["publication.name"] + ` FOR TABLE t`)
+	l.set("database.user", l.role("LOGIN REPLICATION"), "database.password", pgtest.Password).start()
+	l.fails("table public.t", "GRANT SELECT ON", "42501")
 }

@@ -263,7 +263,11 @@ func (n *session) again(ctx context.Context, x slot) (*position, error) {
 			return nil, postgres.Explain(err, "drop replication slot "+n.s.slot)
 		}
 	}
-	return n.begin(ctx, slot{}, false)
+	p, err := n.begin(ctx, slot{}, false)
+	if err == nil && p.snap == nil {
+		n.planSnapshot(p)
+	}
+	return p, err
 }
 
 // planSnapshot notes which tables are to be read, and how.

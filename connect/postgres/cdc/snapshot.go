@@ -18,6 +18,7 @@ import (
 // wholeRead reads tables in whole, all in one view of the database, before streaming begins.
 type wholeRead struct {
 	conn   *pgx.Conn
+	life   context.Context // of the reading, which goes on from one poll to the next
 	cancel context.CancelFunc
 	view   string // "": the one that the slot begins with
 	until  lsn    // all that the view sees is before it in the log
@@ -48,10 +49,10 @@ func (r *wholeRead) abandon() {
 
 // openRead begins to read: in the snapshot that the slot was made with, if that can still be had, else in a new one.
 func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (r *wholeRead, err error) {
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r = &wholeRead{cancel: cancel, first: true}
+	r = &wholeRead{first: true}
+	r.life, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if r.conn, err = openSQL(ctx, n.s); err != nil {
-		cancel()
+		r.cancel()
 		return nil, err
 	}
 	defer func() {
@@ -59,7 +60,7 @@ func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (
 			r.abandon()
 		}
 	}()
-	if _, err = r.conn.Exec(life, "SET statement_timeout = 0"); err != nil {
+	if _, err = r.conn.Exec(ctx, "SET statement_timeout = 0"); err != nil {
 		return nil, err
 	}
 	if n.exported != "" {
@@ -218,7 +219,7 @@ func (r *wholeRead) openTable(ctx context.Context, n *session, name tableName) (
 	if x.whole {
 		sql += fmt.Sprintf(" LIMIT %d", n.s.wholeRows()+1)
 	}
-	x.results = r.conn.PgConn().ExecParams(context.WithoutCancel(ctx), sql, nil, nil, nil, nil)
+	x.results = r.conn.PgConn().ExecParams(r.life, sql, nil, nil, nil, nil)
 	for _, f := range x.results.FieldDescriptions() {
 		at := slices.IndexFunc(t.wire, func(c wireColumn) bool { return c.Name == f.Name })
 		x.places = append(x.places, at)
@@ -238,6 +239,7 @@ func (t *task) snapshotPoll(ctx context.Context) error {
 		t.logger.Info("snapshot begins", "tables", len(state.Todo), "chunked", len(state.Chunks))
 	}
 	r := n.read
+	defer context.AfterFunc(ctx, r.cancel)()
 	for len(state.Todo) > 0 {
 		full, err := t.readTable(ctx, r, state)
 		if err != nil || full || len(t.events.out) >= t.s.batchRows || t.events.bytes >= batchBytes {
@@ -302,7 +304,11 @@ func (t *task) readTable(ctx context.Context, r *wholeRead, state *snapshotState
 }
 
 func readFault(err error, name tableName) error {
-	return postgres.Explain(err, fmt.Sprintf("read table %s, which takes GRANT SELECT ON %s", name, name.SQL()))
+	what := "read table " + name.String()
+	if postgres.FaultOf(err) == postgres.Denied {
+		what += ", which takes GRANT SELECT ON " + name.SQL()
+	}
+	return postgres.Explain(err, what)
 }
 
 // readInChunks leaves a table that is larger than was thought to be read chunk by chunk.

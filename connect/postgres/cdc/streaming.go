@@ -245,8 +245,15 @@ func (t *task) hide(m *message) {
 		return
 	}
 	for _, x := range t.at.snap.Read {
-		v, err := parseView(x.View)
-		if err == nil && v.sees(m.xid) {
+		v := t.views[x.View]
+		if v == nil {
+			var err error
+			if v, err = parseView(x.View); err != nil {
+				continue // it is checked where it is made
+			}
+			t.views[x.View] = v
+		}
+		if v.sees(m.xid) {
 			if t.reading.hidden == nil {
 				t.reading.hidden = map[tableName]bool{}
 			}
@@ -345,6 +352,9 @@ func (t *task) forget() {
 		}
 	}
 	t.at.snap.Read = keep
+	if len(keep) == 0 {
+		clear(t.views)
+	}
 }
 
 // recent are the transactions that were read last. Others may not see them yet.

@@ -29,6 +29,7 @@ type task struct {
 	metrics *metrics
 	dir     func() (string, error)
 	recent  *recent
+	views   map[string]*view // those of Read in the position, parsed
 
 	stored map[string]any // what is stored, or about to be; nil: nothing
 	at     *position      // where reading is; nil until a session has been prepared
@@ -50,7 +51,7 @@ type task struct {
 }
 
 func newTask() *task {
-	t := &task{busy: make(chan struct{}, 1)}
+	t := &task{busy: make(chan struct{}, 1), views: map[string]*view{}}
 	t.life, t.end = context.WithCancel(context.Background())
 	return t
 }
