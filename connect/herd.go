@@ -285,7 +285,7 @@ func (h *herd) reconcile() {
 func (h *herd) review(id workID, u *unit, assigned bool) {
 	c := h.configs.Connectors[id.Connector]
 	switch {
-	case c == nil, id.Task >= len(c.Tasks) && !c.Inconsistent:
+	case !knows(c, id):
 		u.halt(false) // nobody runs it any more
 	case !assigned:
 		u.halt(true)
@@ -294,6 +294,11 @@ func (h *herd) review(id workID, u *unit, assigned bool) {
 	default:
 		u.aim.set(c.Target)
 	}
+}
+
+// knows says whether a connector, nil if it is deleted, may have a task.
+func knows(c *store.Connector, id workID) bool {
+	return c != nil && (id.Task < len(c.Tasks) || c.Inconsistent)
 }
 
 // outdated says whether a unit has to start anew to be what the configs say.

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"fmt"
 
 	"millrace/connect/store"
 	"millrace/connect/task"
@@ -41,8 +42,24 @@ func (h *herd) runTask(ctx context.Context, a *attempt) error {
 			a.started()
 			close(ready)
 		},
-		StillOwner: h.member.verify,
+		StillOwner: func(ctx context.Context) error { return h.stillOwner(ctx, u) },
 	})
+}
+
+// stillOwner says why a task that has fenced all others must not begin: it is another worker's, or the configs say
+// something else by now. Whoever changes the tasks of a source fences the former ones after that, so that of those none
+// goes on that began before, and none begins after.
+func (h *herd) stillOwner(ctx context.Context, u *unit) error {
+	if err := h.member.verify(ctx); err != nil {
+		return fmt.Errorf("%w: %w", task.ErrFenced, err)
+	}
+	if err := h.store.Fresh(ctx); err != nil {
+		return fmt.Errorf("read the newest configs of connectors: %w", err)
+	}
+	if c := h.store.Configs().Connectors[u.id.Connector]; !knows(c, u.id) || h.outdated(u, c) {
+		return fmt.Errorf("%w: its settings have changed", task.ErrFenced)
+	}
+	return nil
 }
 
 func workState(s store.State) string {

@@ -176,8 +176,12 @@ func (u *unit) failed(err error, after time.Duration) time.Duration {
 	if after > u.herd.settings.RestartHealthy || errors.Is(err, errAgain) {
 		u.failures = 0
 	}
-	u.failures++
-	failures := u.failures
+	fenced := err == nil || errors.Is(err, task.ErrFenced)
+	failures := 1
+	if !fenced {
+		u.failures++
+		failures = u.failures
+	}
 	u.mu.Unlock()
 	s := u.herd.settings
 	pause := backoff(failures, s.RestartBackoff, s.RestartBackoffMax)
@@ -185,8 +189,10 @@ func (u *unit) failed(err error, after time.Duration) time.Duration {
 	switch {
 	case errors.Is(err, errAgain):
 		return 0
-	case err == nil, errors.Is(err, task.ErrFenced):
-		return pause // somebody else ran it as well: if it is this worker's all the same it goes on
+	case fenced: // somebody else ran it as well: if it is this worker's all the same it goes on
+		u.herd.log.Info("a part of a connector may be another worker's, and starts again if it is not",
+			"connector", u.id.Connector, "task", u.id.Task, "err", err, "wait", pause.String())
+		return pause
 	}
 	trace := traceOf(err, u.herd.hidden(u.plan.props))
 	u.say(stateFailed, trace)
@@ -195,7 +201,7 @@ func (u *unit) failed(err error, after time.Duration) time.Duration {
 		log.Error("a part of a connector has failed, and waits for somebody to restart it")
 		return -1
 	}
-	log.Error("a part of a connector has failed, and starts again", "wait", pause)
+	log.Error("a part of a connector has failed, and starts again", "wait", pause.String())
 	return pause
 }
 

@@ -45,6 +45,7 @@ type lab struct {
 	dir     string
 	unwatch func()       // ends the looking
 	deaf    atomic.Int32 // the node whose requests about groups get no answer; 0: none
+	stale   atomic.Pointer[lag]
 }
 
 // hearing is the cluster as the APIs of a node see it.
@@ -63,7 +64,14 @@ func (h hearing) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 			return nil, context.Cause(ctx)
 		}
 	}
-	return h.Requestor.Request(ctx, r)
+	if lag := h.lab.stale.Load(); lag != nil && lag.node == int(h.node) {
+		return lag.request(ctx, h.Requestor, r)
+	}
+	resp, err := h.Requestor.Request(ctx, r)
+	if lag := h.lab.stale.Load(); lag != nil && lag.node == int(h.node) && readsConfigs(r) {
+		return lag.hold(ctx, resp, err) // it was under way
+	}
+	return resp, err
 }
 
 // alive is a running node of the cluster, other than some.
