@@ -23,6 +23,7 @@ type row struct {
 	cells  []cell // by the columns of the table
 	key    string // the texts of the key, "" if there is none
 	fresh  bool   // a row of the same key is deleted before
+	moved  bool   // it came from another key: if it is not there, its columns that were not sent are not elsewhere
 }
 
 // item is a record on its way to be a row.
@@ -44,7 +45,8 @@ func (a *arena) text(c cell) []byte { return a.b[c.from : c.from+c.size] }
 // row makes an item a row. An error is the record's own fault.
 func (c *config) row(a *arena, it *item, p *plan) (*row, error) {
 	t := it.target.table
-	r := &row{record: it.record, t: t, set: p.set, full: p.set, op: it.event.op, cells: make([]cell, len(t.Columns))}
+	r := &row{record: it.record, t: t, set: p.set, full: p.set, op: it.event.op, cells: make([]cell, len(t.Columns)),
+		moved: hasMoved(it.record)}
 	away := unavailable(it.record)
 	var absent []int
 	for i := range p.fields {
@@ -206,7 +208,7 @@ func merged(old, r *row) *row {
 		m.fresh = true
 		return &m
 	}
-	m.fresh = old.fresh
+	m.fresh, m.moved = old.fresh, r.moved || old.moved
 	if r.set.covers(old.set) {
 		return &m
 	}

@@ -142,3 +142,37 @@ func TestUnavailableColumns(t *testing.T) {
 	require.Len(t, r.reported, 1)
 	require.ErrorContains(t, r.reasons[0], "SQLSTATE 23502, table public.t, column a")
 }
+
+// A row that moved and was not there any more when its source read it again has columns without values, which must not
+// be null. It is written all the same, as a later record deletes it or moves it on; a row that did not move is not.
+func TestMovedRowsWithoutValues(t *testing.T) {
+	const ph = postgres.DefaultPlaceholder
+	fields := []data.Field{{Name: "id", Schema: schema(data.Int64)}, {Name: "a", Schema: schema(data.String)},
+		{Name: "b", Schema: schema(data.Bytes)}, {Name: "j", Schema: &data.Schema{Type: data.String, Name: postgres.JSONName}},
+		{Name: "n", Schema: optional(data.Int32)}}
+	s := data.NewStruct("v", fields...)
+	row := func(id int64, n int32, moved bool) data.Record {
+		v := data.New(s)
+		v.Values = []any{id, ph, []byte(ph), ph, n}
+		r := data.Record{KeySchema: idSchema, Key: idKey(id), ValueSchema: s, Value: v}
+		if moved {
+			r.Headers = []data.Header{{Name: "__debezium.oldkey", Schema: schema(data.String), Value: "{}"}}
+		}
+		return r
+	}
+	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, a varchar(3) NOT NULL, b bytea NOT NULL, j jsonb NOT NULL, n int)")
+	ts := newTopics()
+	ts.add("t", 0, row(1, 0, true))
+	ts.add("t", 0, row(2, 0, true))
+	ts.add("t", 0, row(2, 1, false)) // it changes before it moves on
+	require.Empty(t, run(t, ts, settings(native, d.url)).reasons)
+	require.Equal(t, "1||\\x|{}|0\n2||\\x|{}|1\n", d.text("SELECT * FROM t ORDER BY id"))
+
+	ts.add("t", 0, row(1, 7, false))
+	ts.add("t", 0, tombstone(2))
+	ts.add("t", 0, row(3, 0, false))
+	r := run(t, ts, settings(native, d.url))
+	require.Len(t, r.reported, 1)
+	require.ErrorContains(t, r.reasons[0], "SQLSTATE 23502, table public.t, column a")
+	require.Equal(t, "1||\\x|{}|7\n", d.text("SELECT * FROM t ORDER BY id"))
+}

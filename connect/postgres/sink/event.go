@@ -133,6 +133,13 @@ func (ev *event) sourceField(name string) (string, bool) {
 // unavailableHeader lists the columns whose values did not change and were not sent.
 const unavailableHeader = "__unavailable"
 
+// movedHeader is on a row that had another key before, and names that.
+const movedHeader = "__debezium.oldkey"
+
+func hasMoved(r *plugin.SinkRecord) bool {
+	return slices.ContainsFunc(r.Headers, func(h data.Header) bool { return h.Name == movedHeader })
+}
+
 // unavailable is the set of columns that a record leaves alone, nil if there are none.
 func unavailable(r *plugin.SinkRecord) map[string]bool {
 	var set map[string]bool

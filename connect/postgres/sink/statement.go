@@ -2,6 +2,7 @@ package sink
 
 import (
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -143,6 +144,38 @@ func (s *columnSet) insertMissing() string {
 	return s.insert(from, true)
 }
 
+// insertMoved is the INSERT of rows that are not there and came from another key. Their source reads values that are
+// missing again when a row moves: where it did not find the row, a later record deletes it or moves it on. Until then
+// something stands in columns that must not be null.
+func (s *columnSet) insertMoved() string {
+	columns, values := quoteAll(s.names(s.columns)), s.reads(s.columns, true)
+	for _, i := range s.demanded() {
+		columns += ", " + postgres.Quote(s.t.Columns[i].Name)
+		values += ", '" + s.t.types[i].blank() + "'::" + s.t.types[i].cast()
+	}
+	overriding := ""
+	if slices.ContainsFunc(s.columns, func(c int) bool { return s.t.Columns[c].Identity == 'a' }) {
+		overriding = " OVERRIDING SYSTEM VALUE"
+	}
+	return "INSERT INTO " + s.table() + " (" + columns + ")" + overriding + " SELECT " + values + " FROM " +
+		s.typedRows(s.columns) + " WHERE NOT EXISTS (SELECT FROM " + s.table() + " AS t WHERE " + s.match(s.columns) + ")"
+}
+
+// blank is the text of a value that says nothing, of a type whose values may be kept apart from their row.
+func (t *columnType) blank() string {
+	switch {
+	case t.Kind == postgres.Array, t.OID == oidJSONB, t.OID == oidJSON:
+		return "{}"
+	case t.Kind == postgres.Range:
+		return "empty"
+	case t.OID == oidNumeric:
+		return "0"
+	case t.OID == oidPath, t.OID == oidPolygon:
+		return "((0,0))"
+	}
+	return ""
+}
+
 // delete is the DELETE of the rows with the keys given.
 func (s *columnSet) delete() string {
 	return "DELETE FROM " + s.table() + " AS t USING " + s.typedRows(s.keys) + " WHERE " + s.match(s.keys)
@@ -150,14 +183,17 @@ func (s *columnSet) delete() string {
 
 // partial says whether a column that the set lacks must not be null and has no default. An INSERT would be refused for
 // it, even one that finds its row.
-func (s *columnSet) partial() bool {
+func (s *columnSet) partial() bool { return len(s.demanded()) > 0 }
+
+// demanded are those columns.
+func (s *columnSet) demanded() (out []int) {
 	for i := range s.t.Columns {
 		c := &s.t.Columns[i]
 		if c.NotNull && !s.has[i] && c.Default == "" && c.Identity == 0 && !c.Generated {
-			return true
+			out = append(out, i)
 		}
 	}
-	return false
+	return out
 }
 
 // appendArray writes texts as an array of text in the binary format.

@@ -343,7 +343,23 @@ func (w *write) byArrays(ctx context.Context, set *columnSet, op operation, rows
 		if err := run("update", set.columns, set.update); err != nil {
 			return err
 		}
-		return run("missing", set.columns, set.insertMissing)
+		var missing, moved []*row
+		for _, r := range rows {
+			if r.moved {
+				moved = append(moved, r)
+			} else {
+				missing = append(missing, r)
+			}
+		}
+		if rows = moved; len(moved) > 0 {
+			if err := run("moved", set.columns, set.insertMoved); err != nil {
+				return err
+			}
+		}
+		if rows = missing; len(missing) > 0 {
+			return run("missing", set.columns, set.insertMissing)
+		}
+		return nil
 	}
 	return run("upsert", set.columns, func() string { return set.upsert(fromArrays(len(set.columns)), false) })
 }
