@@ -58,17 +58,21 @@ func newEvents(s *settings, connector string, task int, now func() time.Time) *e
 	return e
 }
 
-// slab sizes how much is allocated at a time.
+// slab is how many records, and structs, are allocated at a time at most.
 const slab = 1024
+
+// piece is how many to allocate for so many of an event: as many as there are events in the poll already, so that
+// small polls cost little and large ones few allocations.
+func (e *events) piece(each int) int { return min(each*(2+len(e.out)), slab) }
 
 // new makes a struct of nulls, out of a larger piece of memory.
 func (e *events) new(schema *data.Schema) *data.StructValue {
 	n := len(schema.Fields)
 	if len(e.structs) == 0 {
-		e.structs = make([]data.StructValue, slab)
+		e.structs = make([]data.StructValue, e.piece(4))
 	}
 	if len(e.values) < n {
-		e.values = make([]any, max(4*slab, n))
+		e.values = make([]any, max(8*e.piece(4), n))
 	}
 	v := &e.structs[0]
 	v.Schema, v.Values = schema, e.values[:n:n]
@@ -80,7 +84,7 @@ func (e *events) new(schema *data.Schema) *data.StructValue {
 func (e *events) add(topic string, keySchema *data.Schema, key any, valueSchema *data.Schema,
 	value any) *plugin.SourceRecord {
 	if len(e.records) == 0 {
-		e.records = make([]plugin.SourceRecord, slab)
+		e.records = make([]plugin.SourceRecord, e.piece(1))
 	}
 	r := &e.records[0]
 	e.records = e.records[1:]
