@@ -83,6 +83,7 @@ func (h *herd) run(ctx context.Context) {
 		case event := <-h.events:
 			event()
 		case <-tick.C:
+			h.insist()
 		case <-ctx.Done():
 		}
 	}
@@ -395,5 +396,30 @@ func (h *herd) mournOne(t *tenure, id workID, st store.Status, ok bool) {
 	lives := slices.ContainsFunc(t.Workers, func(p peer) bool { return p.WorkerID == st.WorkerID })
 	if ok && st.State != stateUnassigned && !lives {
 		h.statuses.put(id, store.Status{State: stateUnassigned, WorkerID: h.workerID, Generation: int64(t.generation)}, true)
+	}
+}
+
+// insist says again of what this worker runs what it is, where somebody else has said something after that: who ran it
+// before, and was slow to notice that it is gone.
+func (h *herd) insist() {
+	if h.tenure == nil || !h.statuses.done() {
+		return
+	}
+	tasks := make(map[string]map[int]store.Status)
+	for _, id := range h.tenure.Run {
+		u := h.units[id]
+		if u == nil {
+			continue
+		}
+		st, ok := h.store.ConnectorStatus(id.Connector)
+		if id.Task != connectorObject {
+			if tasks[id.Connector] == nil {
+				tasks[id.Connector] = h.store.TaskStatuses(id.Connector)
+			}
+			st, ok = tasks[id.Connector][id.Task]
+		}
+		if said := u.last(); said.State != "" && (!ok || st.WorkerID != h.workerID) {
+			h.statuses.put(id, said, false)
+		}
 	}
 }

@@ -23,6 +23,7 @@ type statuses struct {
 	pending map[workID]statusLine // guarded by mu
 	shorter map[string]int        // guarded by mu: connectors that have fewer tasks now: how many; all: they are deleted
 	busy    int                   // guarded by mu: being written
+	drops   int                   // guarded by mu: how often drop was called
 	idle    chan struct{}         // guarded by mu: closed when nothing is left
 }
 
@@ -68,6 +69,7 @@ func (s *statuses) wake() {
 func (s *statuses) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drops++
 	for id, line := range s.pending {
 		if !line.safe {
 			delete(s.pending, id)
@@ -99,7 +101,7 @@ func (s *statuses) flush(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		idle := s.idle
-		done := len(s.pending) == 0 && len(s.shorter) == 0 && s.busy == 0
+		done := s.doneLocked()
 		s.mu.Unlock()
 		if done {
 			return
@@ -111,10 +113,21 @@ func (s *statuses) flush(ctx context.Context) {
 	}
 }
 
+// done says whether all is written.
+func (s *statuses) done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doneLocked()
+}
+
+func (s *statuses) doneLocked() bool {
+	return len(s.pending) == 0 && len(s.shorter) == 0 && s.busy == 0
+}
+
 // pass writes all that waits, and says whether all of it could be written.
 func (s *statuses) pass(ctx context.Context) bool {
 	s.mu.Lock()
-	lines, shorter := s.pending, s.shorter
+	lines, shorter, drops := s.pending, s.shorter, s.drops
 	s.pending, s.shorter = make(map[workID]statusLine), make(map[string]int)
 	s.busy = len(lines) + len(shorter)
 	s.mu.Unlock()
@@ -133,7 +146,7 @@ func (s *statuses) pass(ctx context.Context) bool {
 		})
 	}
 	for id, line := range lines {
-		write(func() error { return s.write(ctx, id, line) }, func() { s.restore(id, line) })
+		write(func() error { return s.write(ctx, id, line) }, func() { s.restore(id, line, drops) })
 	}
 	for connector, from := range shorter {
 		write(func() error { return s.erase(ctx, connector, from) }, func() { s.forget(connector, from) })
@@ -147,11 +160,11 @@ func (s *statuses) pass(ctx context.Context) bool {
 	return failures.Load() == 0
 }
 
-// restore has a status be written once more, unless there is a newer one.
-func (s *statuses) restore(id workID, line statusLine) {
+// restore has a status be written once more that was put before so many drops, unless there is a newer one.
+func (s *statuses) restore(id workID, line statusLine, drops int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, newer := s.pending[id]; !newer {
+	if _, newer := s.pending[id]; !newer && (line.safe || drops == s.drops) {
 		s.pending[id] = line
 	}
 }

@@ -253,3 +253,19 @@ func TestTasksThatWereTakenAwayAreMadeAnew(t *testing.T) {
 	l.awaitStates("c", running(2)...)
 	l.checkOnce("out", 2, 15)
 }
+
+// What a worker says of a task that another one runs by now does not stay.
+func TestWhoRunsATaskSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.put("c", source(l.lines("in", 1, 10), "out", 1))
+	l.awaitStates("c", running(1)...)
+	worker := l.store.TaskStatuses("c")[0].WorkerID
+	late := store.Status{State: "FAILED", Trace: "it was late", WorkerID: "late:1"}
+	require.NoError(t, l.store.PutTaskStatus(t.Context(), "c", 0, late, false))
+	require.NoError(t, l.store.PutConnectorStatus(t.Context(), "c", late, false))
+	l.await("it is put right", 10*time.Second, func() bool { return l.store.TaskStatuses("c")[0].WorkerID == worker })
+	l.awaitStates("c", running(1)...)
+	require.NoError(t, l.store.ForgetTaskStatus(t.Context(), "c", 0))
+	l.awaitStates("c", running(1)...)
+}

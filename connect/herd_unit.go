@@ -86,9 +86,9 @@ type unit struct {
 	redo   chan struct{} // has an element when it is to start anew
 
 	mu       sync.Mutex
-	state    string   // guarded by mu: what was said of it last; "" before that
-	attempt  *attempt // guarded by mu: the one that counts
-	failures int      // guarded by mu: since it worked for a while
+	said     store.Status // guarded by mu: of it last; without a state before that
+	attempt  *attempt     // guarded by mu: the one that counts
+	failures int          // guarded by mu: since it worked for a while
 }
 
 // attempt is one start of a unit, up to when it ends or is given up.
@@ -139,7 +139,7 @@ func (u *unit) again() {
 func (u *unit) hasFailed() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.state == stateFailed
+	return u.said.State == stateFailed
 }
 
 // errAgain ends an attempt because somebody wants another one.
@@ -318,23 +318,21 @@ func (a *attempt) say(state string) {
 
 // say says what the unit is.
 func (u *unit) say(state, trace string) {
+	st := store.Status{State: state, Trace: trace, WorkerID: u.herd.workerID, Generation: int64(u.generation)}
 	u.mu.Lock()
-	same := u.state == state && trace == ""
-	u.state = state
+	same := u.said == st
+	u.said = st
 	u.mu.Unlock()
-	if same {
-		return
+	if !same {
+		u.herd.statuses.put(u.id, st, state == stateUnassigned)
 	}
-	u.herd.statuses.put(u.id, store.Status{
-		State: state, Trace: trace, WorkerID: u.herd.workerID, Generation: int64(u.generation),
-	}, state == stateUnassigned)
 }
 
-// stateOf is what was said of the unit last.
-func (u *unit) stateOf() string {
+// last is what was said of the unit last.
+func (u *unit) last() store.Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.state
+	return u.said
 }
 
 // maxTrace bounds what is stored of a failure.

@@ -2,11 +2,15 @@ package connect
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"millrace/connect/store"
 )
 
 // The time before a restart grows to its bound and stays there, however often something fails.
@@ -31,4 +35,17 @@ func TestTraces(t *testing.T) {
 	require.Equal(t, "x [hidden]", traceOf(errors.New("x "+secret), hidden))
 	trace := traceOf(errors.New(strings.Repeat("x", maxTrace-4)+secret+secret), hidden)
 	require.Equal(t, strings.Repeat("x", maxTrace-4)+"[hid ...", trace)
+}
+
+// What could not be written while a worker still had its work is not written once others may have it.
+func TestStatusesThatFailAfterADrop(t *testing.T) {
+	s := newStatuses(nil, nil)
+	a, b := workID{"c", 0}, workID{"c", 1}
+	drops := s.drops
+	s.drop()
+	s.restore(a, statusLine{store.Status{State: stateRunning}, false}, drops)
+	s.restore(b, statusLine{store.Status{State: stateUnassigned}, true}, drops)
+	require.Equal(t, []workID{b}, slices.Collect(maps.Keys(s.pending)))
+	s.restore(a, statusLine{store.Status{State: stateRunning}, false}, s.drops)
+	require.Len(t, s.pending, 2)
 }

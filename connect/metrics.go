@@ -83,7 +83,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	states := make(map[cell]float64)
 	if units != nil {
 		for id, u := range *units {
-			state := u.stateOf()
+			state := u.last().State
 			if id.Task == connectorObject {
 				connectors++
 				m.connector(out, u, state)
