@@ -195,7 +195,7 @@ var (
 const farewell = 2 * time.Second
 
 // Run does all that a worker does until ctx ends. Then it stops its tasks in order, leaves the group, and returns. It
-// is called once. As long as there is no topic of configs the worker only waits for it.
+// is called once. As long as there is no topic of configs the worker is ready, and only waits for it.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.clearScratch(); err != nil {
 		w.log.Warn("files of earlier tasks could not be removed", "err", err)
@@ -206,17 +206,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer below.Wait()
 	defer end()
 	below.Go(func() { _ = w.store.Run(base) }) // it ends with base
+	w.setWaiting(errReading)
+	if w.store.AwaitRead(ctx) != nil {
+		return nil
+	}
 	w.setWaiting(nil)
 	if w.awaitTopic(ctx) != nil {
 		return nil
 	}
-	w.setWaiting(errReading)
-	for w.store.AwaitRead(ctx) != nil {
-		if wait(ctx, longestPause); ctx.Err() != nil {
-			return nil
-		}
-	}
-	w.setWaiting(nil)
 	below.Go(func() { w.herd.statuses.run(base) })
 	below.Go(func() { w.followLoggers(base) })
 	killed := func() bool { return errors.Is(context.Cause(ctx), ErrKilled) }
