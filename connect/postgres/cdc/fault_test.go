@@ -110,6 +110,29 @@ func TestSlotInUse(t *testing.T) {
 	l.caughtUp("t")
 }
 
+// A slot that another one reads is in use, and is neither moved by somebody nor the end of a snapshot.
+func TestSlotInUseBeforeASnapshot(t *testing.T) {
+	l := begun(t)
+	old := l.offset
+	l.start()
+	l.exec(`INSERT INTO t VALUES (4, 'a', 1)`)
+	l.caughtUp("t")
+	l.exec(`INSERT INTO t VALUES (5, 'a', 1)`)
+	l.caughtUp("t")
+	for _, offset := range []map[string]any{nil, old} {
+		other := &lab{t: t, server: l.server, url: l.url, db: l.db, props: maps.Clone(l.props), log: 8}
+		other.set("topic.prefix", "q", "slot.max.retries", "1", "slot.retry.delay.ms", "1", "snapshot.mode", "when_needed")
+		other.offset = offset
+		other.start()
+		other.fails("slot", "active", "pg_terminate_backend")
+		require.Empty(t, other.on("q.public.t"))
+		require.Equal(t, offset, other.offset)
+		other.stop()
+	}
+	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`)
+	l.caughtUp("t")
+}
+
 func TestSlotIsLost(t *testing.T) {
 	s := pgtest.New(t, pgtest.Options{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB",
 		"max_wal_size": "32MB"}})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"millrace/connect/postgres"
 )
 
@@ -28,6 +30,9 @@ func (n *session) prepare(ctx context.Context, at *position) (*position, error) 
 	}
 	if err := n.checkSlot(x); err != nil {
 		return nil, err
+	}
+	if x.active {
+		return nil, n.inUse(x)
 	}
 	made, err := n.ensurePublication(ctx, at)
 	if err != nil {
@@ -100,6 +105,13 @@ func (n *session) checkSlot(x slot) error {
 		return fmt.Errorf("replication slot %s is of database %s: set slot.name to another name", n.s.slot, x.database)
 	}
 	return nil
+}
+
+// inUse is what the server would say when the stream begins. It is said before that: what the slot's user moves on is not
+// missing, and a snapshot that no stream can follow is no use.
+func (n *session) inUse(x slot) error {
+	return &pgconn.PgError{Severity: "ERROR", Code: "55006",
+		Message: fmt.Sprintf("replication slot %q is active for PID %d", n.s.slot, x.pid)}
 }
 
 // loadTables reads what the publication has, and refuses where a table that is asked for by name is missing.
