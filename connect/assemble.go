@@ -150,8 +150,8 @@ func (c *checked) defineConverters(w *Worker) {
 	}
 }
 
-// references puts what references stand for in their place.
-func (c *checked) references(p *provider.Providers) {
+// references puts what references stand for in their place. False: not all stand for something.
+func (c *checked) references(p *provider.Providers) bool {
 	props, problems := p.Resolve(c.given)
 	c.props = props
 	for _, r := range problems {
@@ -166,6 +166,7 @@ func (c *checked) references(p *provider.Providers) {
 			}
 		}
 	}
+	return len(problems) == 0
 }
 
 // checkDefs checks each setting by itself.

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"millrace/client"
 	"millrace/connect"
+	"millrace/connect/store"
 	"millrace/record"
 )
 
@@ -129,4 +131,37 @@ func TestPatchesOfAllNodesAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, info.Config, len(idleProps(idleSource))+1+15)
 	}
+}
+
+// Nothing outside is asked with references instead of what they stand for.
+func TestReferencesThatStandForNothing(t *testing.T) {
+	d := newDesk(t, 1, nil)
+	_, err := d.ask().Create(t.Context(), "c", idleProps(idleSource, "secret=${file:/etc/passwd:root}", "bad=rotten"), "")
+	refused(t, err, 400, "1 error")
+	refused(t, err, 400, "${file:/etc/passwd:root}")
+	require.Zero(t, d.validated)
+}
+
+// All nodes remember the levels that are set, so there are not endlessly many.
+func TestLevelsOfAllNodesAreBounded(t *testing.T) {
+	d := newDesk(t, 1, nil)
+	ctx, end := context.WithCancel(t.Context())
+	require.NoError(t, d.ask().SetLogger(ctx, "first", "INFO"))
+	s, err := store.New(store.Options{Client: d.client})
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	t.Cleanup(func() {
+		end()
+		running.Wait()
+	})
+	_, err = s.Update(ctx, func(*store.Configs) (out []store.Change, _ error) {
+		for n := range 999 {
+			out = append(out, store.SetLogger(fmt.Sprint("l", n), "INFO"))
+		}
+		return out, nil
+	})
+	require.NoError(t, err)
+	refused(t, d.ask().SetLogger(ctx, "last", "INFO"), 400, "1000")
+	require.NoError(t, d.ask().SetLogger(ctx, "first", "DEBUG"))
 }

@@ -221,7 +221,10 @@ func (w *Worker) SetLogger(ctx context.Context, name, level string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.update(ctx, func(*store.Configs) ([]store.Change, error) {
+	_, err = w.update(ctx, func(now *store.Configs) ([]store.Change, error) {
+		if _, known := now.Loggers[name]; !known && len(now.Loggers) >= mostLoggers {
+			return nil, refuse(badRequest, "The levels of %d loggers are set already, which is the most.", mostLoggers)
+		}
 		return []store.Change{store.SetLogger(name, levelName(at))}, nil
 	})
 	return err

@@ -139,7 +139,7 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 ) (*checked, error) {
 	c := w.assemble(class, props)
 	c.problems = append(c.problems, before...)
-	c.references(w.providers)
+	whole := c.references(w.providers)
 	c.checkDefs()
 	c.checkChain()
 	c.checkConverters()
@@ -148,12 +148,14 @@ func (w *Worker) check(ctx context.Context, class *plugin.Class, props map[strin
 		c.another(p)
 	}
 	c.checkGroup(w.cfg.Settings.GroupID)
-	seen, err := w.look(ctx, class, c.props)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range seen {
-		c.add(p)
+	if whole { // else what is outside would be asked with references instead of what they stand for
+		seen, err := w.look(ctx, class, c.props)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range seen {
+			c.add(p)
+		}
 	}
 	c.scrub()
 	return c, nil
