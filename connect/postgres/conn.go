@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -89,6 +90,10 @@ type parameters map[string]string
 var errURL = errors.New("the URL is not valid: it must be jdbc:postgresql://HOST:PORT/DATABASE, " +
 	"or the same with postgresql:// or postgres://")
 
+// errPort does not show the port: where the password is not percent-encoded, it is a part of that.
+var errPort = errors.New("the port in the URL is not valid: it must be a number from 1 to 65535, and what is special in " +
+	"user or password must be percent-encoded")
+
 // splitURL takes a URL apart. The hosts may be several, which the standard library's parser does not take.
 func splitURL(raw string) (parameters, error) {
 	rest, isJDBC := strings.CutPrefix(strings.TrimSpace(raw), "jdbc:")
@@ -149,6 +154,9 @@ func (p parameters) authority(s string) error {
 		}
 		if port == "" {
 			port = "5432"
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return errPort
 		}
 		hosts, ports = append(hosts, host), append(ports, port)
 	}

@@ -130,6 +130,9 @@ func (t *task) update(ctx context.Context, at lsn, k *table, m *message) error {
 	if t.s.Bool("skip.messages.without.change") && m.oldKind == 'O' && unchanged(k, m) {
 		return nil
 	}
+	if err := keyKnown(k, m, at); err != nil {
+		return err
+	}
 	moved := m.oldKind != 0 && k.keySchema != nil && keyChanged(k, m)
 	if moved {
 		if err := t.reread(ctx, k, m); err != nil {
@@ -143,9 +146,6 @@ func (t *task) update(ctx context.Context, at lsn, k *table, m *message) error {
 	var before any
 	var old decoded
 	if m.oldKind != 0 {
-		if moved && m.oldKind == 'K' {
-			complete(k, m)
-		}
 		if old, err = t.decodeRow(&k, &m.old, at); err != nil {
 			return err
 		}
@@ -178,27 +178,15 @@ func unchanged(k *table, m *message) bool {
 	return true
 }
 
-// keyChanged says whether a column of the key differs, of those that the old row has.
+// keyChanged says whether a column of the key differs.
 func keyChanged(k *table, m *message) bool {
 	for i := range k.key {
 		at := k.key[i].at
-		if m.oldKind == 'K' && !k.wire[at].Key {
-			continue
-		}
 		if m.new.kinds[at] != m.old.kinds[at] || !bytes.Equal(m.new.texts[at], m.old.texts[at]) {
 			return true
 		}
 	}
 	return false
-}
-
-// complete takes columns of the key that the old row does not have from the new one.
-func complete(k *table, m *message) {
-	for i := range k.key {
-		if at := k.key[i].at; !k.wire[at].Key {
-			m.old.kinds[at], m.old.texts[at] = m.new.kinds[at], m.new.texts[at]
-		}
-	}
 }
 
 // reread asks the table for values that were not sent of a row that moves to another key: whoever reads the events has
@@ -248,6 +236,9 @@ func (t *task) reread(ctx context.Context, k *table, m *message) error {
 }
 
 func (t *task) delete(at lsn, k *table, m *message) error {
+	if err := keyKnown(k, m, at); err != nil {
+		return err
+	}
 	d, err := t.decodeRow(&k, &m.old, at)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"millrace/connect/plugin"
@@ -70,7 +71,7 @@ func Defs() plugin.Defs {
 func databaseDefs() []plugin.Def {
 	return group(groupDatabase,
 		required(optional("database.hostname", plugin.String, "Host of the database server.")),
-		checked(def("database.port", plugin.Int, "5432", "Port of the database server."), above(0)),
+		checked(def("database.port", plugin.Int, "5432", "Port of the database server."), port),
 		required(optional("database.user", plugin.String, "Role to connect as. It needs LOGIN and REPLICATION.")),
 		optional("database.password", plugin.Password, "Password of the role."),
 		required(optional("database.dbname", plugin.String, "Database that is captured.")),
@@ -214,6 +215,13 @@ func above(n int64) func(string) error {
 		}
 		return nil
 	}
+}
+
+func port(v string) error {
+	if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 65535 {
+		return errors.New("it must be a port, from 1 to 65535")
+	}
+	return nil
 }
 
 func slotName(v string) error {

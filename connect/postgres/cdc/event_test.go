@@ -189,7 +189,8 @@ func TestTransactionMetadata(t *testing.T) {
 }
 
 func TestColumnsMasksAndKeys(t *testing.T) {
-	l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, mail text, secret text, note text, region text NOT NULL)`)
+	l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, mail text, secret text, note text, region text NOT NULL)`,
+		`ALTER TABLE t REPLICA IDENTITY FULL`)
 	l.set("column.exclude.list", `public\.t\.secret`, "column.mask.with.5.chars", `public.t.mail`,
 		"column.truncate.to.3.chars", `public.t.note`, "message.key.columns", "public.t:region,id",
 		"column.propagate.source.type", "public.t.mail")

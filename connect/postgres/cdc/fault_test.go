@@ -101,6 +101,11 @@ func TestSlotInUse(t *testing.T) {
 	l.start()
 	l.exec(`INSERT INTO t VALUES (4, 'a', 1)`)
 	l.caughtUp("t")
+	faults := cdc.Class().New().Validate(context.Background(), other.props)
+	require.Len(t, faults, 1)
+	require.Equal(t, "slot.name", faults[0].Key)
+	require.Contains(t, faults[0].Message, l.slot("active_pid"))
+	require.Empty(t, cdc.Class().New().Validate(context.Background(), l.props))
 	other.offset = l.offset
 	other.start()
 	defer other.stop()
@@ -131,6 +136,27 @@ func TestSlotInUseBeforeASnapshot(t *testing.T) {
 	}
 	l.exec(`INSERT INTO t VALUES (3, 'a', 1)`)
 	l.caughtUp("t")
+}
+
+// A key that the replica identity does not have is not told of rows that are deleted or moved.
+func TestKeyBeyondTheReplicaIdentity(t *testing.T) {
+	l := newLab(t, small, `ALTER TABLE t REPLICA IDENTITY FULL`, `INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1)`)
+	l.set("message.key.columns", "public.t:v")
+	l.streaming()
+	l.exec(`UPDATE t SET v = 'c' WHERE id = 2`)
+	l.until("the move", func() bool { return len(l.on("p.public.t")) == 5 })
+	require.Equal(t, []string{"r", "r", "d", "-", "c"}, l.ops("p.public.t"))
+	l.exec(`ALTER TABLE t REPLICA IDENTITY DEFAULT`, `UPDATE t SET n = 2 WHERE id = 2`, `DELETE FROM t WHERE id = 1`)
+	l.fails("message.key.columns", "table public.t", "REPLICA IDENTITY FULL")
+	l.start()
+	l.fails(`ALTER TABLE "public"."t" REPLICA IDENTITY FULL`)
+	l.exec(`ALTER TABLE t REPLICA IDENTITY FULL`, `DELETE FROM t WHERE id = 2`)
+	l.start()
+	l.fails("event.processing.failure.handling.mode=warn")
+	l.log = 8
+	l.set("event.processing.failure.handling.mode", "warn").start()
+	l.until("what comes after", func() bool { return len(l.on("p.public.t")) == 7 })
+	require.Equal(t, map[string]int{l.on("p.public.t")[4].key: 1}, map[string]int{l.on("p.public.t")[5].key: 1})
 }
 
 func TestSlotIsLost(t *testing.T) {
@@ -260,7 +286,14 @@ func TestValidate(t *testing.T) {
 	one("table.include.list", "no table", "table.include.list", "public.nothing")
 	one("publication.name", "CREATE PUBLICATION", append(only, "publication.autocreate.mode", "disabled")...)
 	one("signal.data.collection", "CREATE TABLE", append(only, "signal.data.collection", "public.signs")...)
+	for _, p := range cdc.Defs().Check(map[string]string{"database.port": "99999"}) {
+		require.True(t, p.Key != "database.port" || strings.Contains(p.Message, "65535"), p.Message)
+	}
 	one("message.key.columns", "no column x", append(only, "message.key.columns", "public.t:x")...)
+	one("message.key.columns", `ALTER TABLE "public"."t" REPLICA IDENTITY FULL`,
+		append(only, "message.key.columns", "public.t:v,id")...)
+	require.Empty(t, blame(append(only, "message.key.columns", "public.t:v,id", "replica.identity.autoset.values",
+		"public.t:FULL")...))
 	role := l.role("LOGIN")
 	got := strings.Join(blame(append(only, "database.user", role, "database.password", pgtest.Password)...), "\n")
 	require.Contains(t, got, "ALTER ROLE \""+role+"\" REPLICATION")

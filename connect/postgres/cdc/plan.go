@@ -41,6 +41,9 @@ func (n *session) prepare(ctx context.Context, at *position) (*position, error) 
 	if err := n.loadTables(ctx); err != nil {
 		return nil, err
 	}
+	if err := n.checkKeys(ctx); err != nil {
+		return nil, err
+	}
 	if at == nil {
 		return n.begin(ctx, x, made)
 	}

@@ -151,15 +151,7 @@ func tryView(ctx context.Context, c *pgx.Conn, s server, recent *recent) (text s
 // relationOf describes a table of the catalog as the stream would.
 func relationOf(t *postgres.Table, p published, version int) *relation {
 	r := &relation{OID: t.OID, Schema: t.Schema, Name: t.Name, Identity: t.ReplicaIdentity}
-	key := t.PrimaryKey
-	if r.Identity == 'i' {
-		key = nil
-		for _, x := range t.Unique {
-			if x.ReplicaIdentity {
-				key = x.Columns
-			}
-		}
-	}
+	key := identityColumns(t)
 	for _, c := range t.Columns {
 		if len(p.columns) > 0 && !slices.Contains(p.columns, c.Name) || c.Generated && version < 180000 {
 			continue

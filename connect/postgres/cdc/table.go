@@ -154,11 +154,8 @@ func allNotNull(t *postgres.Table, columns []string) bool {
 
 // messageKey are the columns of the events' key.
 func messageKey(s *settings, rel *relation, rowKey []string) []string {
-	full := tableName{rel.Schema, rel.Name}.String()
-	for _, r := range s.keys {
-		if r.table.MatchString(full) {
-			return r.columns
-		}
+	if columns := s.keyColumns(tableName{rel.Schema, rel.Name}); columns != nil {
+		return columns
 	}
 	return rowKey
 }

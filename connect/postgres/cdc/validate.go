@@ -114,6 +114,7 @@ func (n *session) validateSlot(ctx context.Context, p *problems) {
 		return
 	}
 	if x.exists {
+		n.validateReader(ctx, x, p)
 		return
 	}
 	var slots, most, senders, mostSenders int
@@ -131,6 +132,21 @@ func (n *session) validateSlot(ctx context.Context, p *problems) {
 	case senders >= mostSenders:
 		p.add("slot.name", "all %d walsenders are in use. Run: ALTER SYSTEM SET max_wal_senders = %d; and restart the server",
 			mostSenders, mostSenders+5)
+	}
+}
+
+// validateReader sees whether somebody else reads from the slot. A task that runs by this config, or by an earlier one of
+// the same topic.prefix, is known by the name that it goes by at the server.
+func (n *session) validateReader(ctx context.Context, x slot, p *problems) {
+	if !x.active {
+		return
+	}
+	var name, own string
+	err := n.sql.QueryRow(ctx, `SELECT a.application_name, current_setting('application_name') FROM pg_stat_activity a
+		WHERE a.pid = $1`, x.pid).Scan(&name, &own)
+	if err == nil && name != own && name != "" {
+		p.add("slot.name", "replication slot %s is in use: process %d, %q, reads from it. Give each connector a slot.name of "+
+			"its own, or end the other one", n.s.slot, x.pid, name)
 	}
 }
 
@@ -170,22 +186,11 @@ func (n *session) validateSignals(all []candidate, p *problems) {
 	}
 }
 
-// validateKeys sees whether message.key.columns names columns that are there.
+// validateKeys sees whether message.key.columns names columns that are there, and that the stream tells.
 func (n *session) validateKeys(ctx context.Context, captured []candidate, p *problems) {
 	for _, t := range captured {
-		for _, r := range n.s.keys {
-			if !r.table.MatchString(t.name.String()) {
-				continue
-			}
-			found, err := postgres.LoadTable(ctx, n.sql, t.name.Schema, t.name.Name)
-			if err != nil || found == nil {
-				continue
-			}
-			for _, c := range r.columns {
-				if found.Column(c) == nil {
-					p.add("message.key.columns", "table %s has no column %s", t.name, c)
-				}
-			}
+		if err := n.keyFault(ctx, t.name); err != nil {
+			p.add("message.key.columns", "%v", err)
 		}
 	}
 }
