@@ -42,17 +42,14 @@ func TestConnectSettingsDocument(t *testing.T) {
 	p := serve(t, t.TempDir())
 	page := new(strings.Builder)
 	page.WriteString(settingsHead)
-	own := func(s connectSetting) bool { return !slices.Contains(runnerGroups, s.Group) }
 	const sourceClass, sinkClass = "io.confluent.connect.jdbc.JdbcSourceConnector", "PostgresSink"
 	sources, sinks := p.settings(t, sourceClass), p.settings(t, sinkClass)
-	both := func(s connectSetting) bool {
-		return slices.ContainsFunc(sinks.list, func(o connectSetting) bool { return o.Name == s.Name })
-	}
-	sources.table(page, "All connectors", func(s connectSetting) bool { return !own(s) && both(s) })
+	own := func(s connectSetting) bool { return !slices.Contains(runnerGroups, s.Group) }
+	both := func(s connectSetting) bool { return !own(s) && sinks.has(s.Name) && sources.has(s.Name) }
+	sink := func(s connectSetting) bool { return !own(s) && !sources.has(s.Name) }
+	sources.table(page, "All connectors", both)
 	sources.table(page, "All sources", func(s connectSetting) bool { return !own(s) && !both(s) })
-	sinks.table(page, "All sinks", func(s connectSetting) bool {
-		return !own(s) && !slices.ContainsFunc(sources.list, func(o connectSetting) bool { return o.Name == s.Name })
-	})
+	sinks.table(page, "All sinks", sink)
 	for _, class := range []string{"io.debezium.connector.postgresql.PostgresConnector", sourceClass, sinkClass,
 		"io.confluent.connect.jdbc.JdbcSinkConnector", "io.debezium.connector.jdbc.JdbcSinkConnector"} {
 		p.settings(t, class).table(page, "`"+class+"`", own)
@@ -113,6 +110,10 @@ func (p *process) settings(t *testing.T, class string) (c classSettings) {
 		c.ignored[s.Name] = s.Reason
 	}
 	return c
+}
+
+func (c classSettings) has(name string) bool {
+	return slices.ContainsFunc(c.list, func(s connectSetting) bool { return s.Name == name })
 }
 
 // table writes the settings that are wanted: first what does something, then what does not.
