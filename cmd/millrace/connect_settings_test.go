@@ -30,11 +30,13 @@ var runnerGroups = []string{"Common", "Transforms", "Predicates", "Error Handlin
 
 const settingsHead = `# Settings of connectors
 
-Every setting of every class, as ` + "`GET /connector-plugins/CLASS/config`" + ` tells them. [connect.md](connect.md) says how
-connectors are used. The tables are written from a running node by ` + "`make generate`" + `; a test holds the two together.
+Every setting of every class, as ` + "`GET /connector-plugins/CLASS/config`" + ` tells them. [connect.md](connect.md)
+says how connectors are used. The tables are written from a running node by ` + "`make generate`" + `; a test holds the
+two together.
 
-*Ignored* settings are understood, so that configs for other products can be posted as they are, and do nothing here, for the
-reason that is given. What a class does not know is passed over too, and listed by ` + "`millrace connector validate`" + `.
+*Ignored* settings are understood, so that configs for other products can be posted as they are, and do nothing here,
+for the reason that is given. What a class does not know is passed over too, and listed by
+` + "`millrace connector validate`" + `.
 `
 
 // docs/connect-settings.md says what a node says of the settings of connectors.
