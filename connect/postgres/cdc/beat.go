@@ -18,12 +18,17 @@ type beats struct {
 	message   time.Time // a logical message was written
 	at        lsn       // the place at the last look
 	alarmed   time.Time
+	members   time.Time // the publication was looked at
+	admit     time.Time // before this, new tables are not looked after
 	chunk     time.Time // before this, no chunk is read
 	chunkRows int       // how large chunks may be, if rows are large; 0: as the settings say
 }
 
 // lookEvery is how often the slot is looked at.
 const lookEvery = 10 * time.Second
+
+// admitEvery is how often it is seen whether new tables can be read.
+const admitEvery = 500 * time.Millisecond
 
 // beat does what is due: heartbeats, a look at the slot, and a message that lets the slot go on.
 func (t *task) beat(ctx context.Context) error {
@@ -40,6 +45,15 @@ func (t *task) beat(ctx context.Context) error {
 				}
 				t.logger.Error("heartbeat.action.query fails", "err", postgres.Explain(err, "run it"))
 			}
+		}
+	}
+	if every := t.s.Millis("millrace.publication.check.ms"); every > 0 && now.Sub(b.members) >= every {
+		b.members = now
+		if err := t.widen(ctx); err != nil {
+			return err
+		}
+		if err := t.notice(ctx); err != nil {
+			return err
 		}
 	}
 	if now.Sub(b.looked) < lookEvery {

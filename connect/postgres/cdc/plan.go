@@ -34,8 +34,15 @@ func (n *session) prepare(ctx context.Context, at *position) (*position, error) 
 	if x.active {
 		return nil, n.inUse(x)
 	}
+	before, err := n.view(ctx)
+	if err != nil {
+		return nil, err
+	}
 	made, err := n.ensurePublication(ctx, at)
 	if err != nil {
+		return nil, err
+	}
+	if n.seen, err = n.view(ctx); err != nil {
 		return nil, err
 	}
 	if err := n.loadTables(ctx); err != nil {
@@ -46,6 +53,9 @@ func (n *session) prepare(ctx context.Context, at *position) (*position, error) 
 	}
 	if at == nil {
 		return n.begin(ctx, x, made)
+	}
+	if at.seen == "" {
+		at.seen = before
 	}
 	return n.resume(ctx, at, x)
 }
@@ -119,6 +129,18 @@ func (n *session) inUse(x slot) error {
 
 // loadTables reads what the publication has, and refuses where a table that is asked for by name is missing.
 func (n *session) loadTables(ctx context.Context) error {
+	if err := n.loadMembers(ctx); err != nil {
+		return err
+	}
+	missing, err := n.missing(ctx)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return missingError(n.s.publication, missing)
+}
+
+// loadMembers reads what the publication has.
+func (n *session) loadMembers(ctx context.Context) error {
 	list, err := loadPublished(ctx, n.sql, n.server.version, n.s.publication)
 	if err != nil {
 		return err
@@ -140,11 +162,7 @@ func (n *session) loadTables(ctx context.Context) error {
 		}
 		n.logger.Warn(text)
 	}
-	missing, err := n.missing(ctx)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	return missingError(n.s.publication, missing)
+	return nil
 }
 
 // missing are tables that are asked for by name and that the publication does not have. A table whose partitions, or
@@ -178,7 +196,7 @@ func missingError(publication string, missing []tableName) error {
 
 // begin starts without an offset.
 func (n *session) begin(ctx context.Context, x slot, made bool) (*position, error) {
-	p := &position{sysid: n.system.id, timeline: n.system.timeline, slot: n.s.slot}
+	p := &position{sysid: n.system.id, timeline: n.system.timeline, slot: n.s.slot, seen: n.seen, scope: n.s.filter.scope}
 	var err error
 	switch {
 	case x.exists && x.status == "lost":

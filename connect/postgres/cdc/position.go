@@ -13,9 +13,11 @@ type position struct {
 	sysid    string
 	timeline int
 	slot     string
-	commit   lsn   // behind the last transaction that is done with: what is committed from here on is not
-	txn      lsn   // of a transaction of which a part is done: its commit record; 0: there is none
-	seq      int64 // how many changes of that part
+	commit   lsn    // behind the last transaction that is done with: what is committed from here on is not
+	txn      lsn    // of a transaction of which a part is done: its commit record; 0: there is none
+	seq      int64  // how many changes of that part
+	seen     string // a view of the database: whoever is of the publication in it has been noted; "": it is not known
+	scope    string // what is captured, as filter.scope writes it; "": it is not known
 	snap     *snapshotState
 	taken    bool // it is an offset of Debezium's: whose system it is of is not known
 }
@@ -30,8 +32,17 @@ type snapshotState struct {
 	// Chunks are tables that are read chunk by chunk beside the stream, one after the other.
 	Chunks []chunkedTable `json:"chunks,omitempty"`
 	Paused bool           `json:"paused,omitempty"`
+	// New are tables that have come to be captured, and whose rows from before are to be read.
+	New []newTable `json:"new,omitempty"`
 	// Rows counts what was read.
 	Rows int64 `json:"rows,omitempty"`
+}
+
+// newTable is a table that has come to be captured. What transactions below After did to it before, the stream does not
+// tell: it is read once these have ended.
+type newTable struct {
+	Table tableName `json:"table"`
+	After uint64    `json:"after"`
 }
 
 // readTable is a table that was read in a view.
@@ -53,7 +64,7 @@ type chunkedTable struct {
 }
 
 func (s *snapshotState) empty() bool {
-	return s == nil || len(s.Todo) == 0 && len(s.Read) == 0 && len(s.Chunks) == 0 && !s.Paused
+	return s == nil || len(s.Todo) == 0 && len(s.Read) == 0 && len(s.Chunks) == 0 && len(s.New) == 0 && !s.Paused
 }
 
 // state is the state to change.
@@ -70,6 +81,12 @@ func (p *position) offset() map[string]any {
 		"seq": p.seq}
 	if p.txn != 0 {
 		o["txn_lsn"] = p.txn.String()
+	}
+	if p.seen != "" {
+		o["published"] = p.seen
+	}
+	if p.scope != "" {
+		o["scope"] = p.scope
 	}
 	if !p.snap.empty() {
 		b, err := json.Marshal(p.snap)
@@ -105,6 +122,7 @@ func parsePosition(o map[string]any) (*position, error) {
 	}
 	p.timeline = int(timeline)
 	p.sysid, p.slot = textOf(o["sysid"]), textOf(o["slot"])
+	p.seen, p.scope = textOf(o["published"]), textOf(o["scope"])
 	p.taken = p.sysid == ""
 	return p, p.readSnapshot(o["snapshot"])
 }

@@ -260,15 +260,9 @@ func (n *session) ensurePublication(ctx context.Context, at *position) (made boo
 
 // onlyIfOther leaves a publication alone that has the tables already. Partitions come and go with their parent.
 func (n *session) onlyIfOther(ctx context.Context, sql string, all []candidate) (string, error) {
-	rows, err := n.sql.Query(ctx, `SELECT s.nspname, c.relname FROM pg_publication p
-		JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid
-		JOIN pg_namespace s ON s.oid = c.relnamespace WHERE p.pubname = $1`, n.s.publication)
+	has, err := n.listed(ctx)
 	if err != nil {
-		return "", postgres.Explain(err, "read the publication")
-	}
-	has, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableName])
-	if err != nil {
-		return "", postgres.Explain(err, "read the publication")
+		return "", err
 	}
 	want := 0
 	for _, t := range all {
@@ -283,6 +277,18 @@ func (n *session) onlyIfOther(ctx context.Context, sql string, all []candidate) 
 		return "", nil
 	}
 	return sql, nil
+}
+
+// listed are the tables that the publication lists.
+func (n *session) listed(ctx context.Context) ([]tableName, error) {
+	rows, err := n.sql.Query(ctx, `SELECT s.nspname, c.relname FROM pg_publication p
+		JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid
+		JOIN pg_namespace s ON s.oid = c.relnamespace WHERE p.pubname = $1`, n.s.publication)
+	if err != nil {
+		return nil, postgres.Explain(err, "read the publication")
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tableName])
+	return list, postgres.Explain(err, "read the publication")
 }
 
 // setIdentities sets the replica identities that the settings ask for.

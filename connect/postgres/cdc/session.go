@@ -27,6 +27,7 @@ type session struct {
 	server  server
 	system  system
 
+	seen   string                  // a view from before tables were read
 	tables map[tableName]published // captured ones and the signal table
 	// current are the tables as the stream last described them; all knows each shape that was seen. An unchanged
 	// relation message so finds the same schemas.

@@ -227,6 +227,8 @@ func escape(s string) string {
 // filter says what is captured.
 type filter struct {
 	schemas, tables, columns, prefixes, snapshot lists
+
+	scope string // what is captured, as scopeOf writes it
 }
 
 // lists are what to take and what to leave. An empty list says nothing.
@@ -260,6 +262,7 @@ func (f *filter) parse(s plugin.Settings) (key string, err error) {
 			return out, fmt.Errorf("%s is given too; only one of the two can be", in)
 		}
 	}
+	f.scope = scopeOf(s)
 	const snapshot = "snapshot.include.collection.list"
 	f.snapshot.include, err = compile(s.List(snapshot))
 	return snapshot, err

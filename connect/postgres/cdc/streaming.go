@@ -334,6 +334,9 @@ func (t *task) wanted(prefix string) bool {
 // between does what is due between two transactions.
 func (t *task) between(ctx context.Context) error {
 	t.forget()
+	if err := t.admit(ctx); err != nil {
+		return err
+	}
 	if err := t.placeChunk(ctx); err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ type task struct {
 	next    time.Time // of the next try to connect
 	tries   tries
 	beats   beats
-	done    bool // there is nothing left to read, ever
+	warned  map[tableName]bool // tables that are not captured and should be
+	done    bool               // there is nothing left to read, ever
 
 	// busy is the lock of all of that: held by a call that is going on. Stop ends that call, and then has it.
 	busy chan struct{}
@@ -185,6 +186,9 @@ func (t *task) open(ctx context.Context) error {
 		}
 	}
 	if t.at, err = n.prepare(ctx, at); err != nil {
+		return err
+	}
+	if err := t.notice(ctx); err != nil {
 		return err
 	}
 	t.fresh = true
