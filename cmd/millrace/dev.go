@@ -76,6 +76,7 @@ func (c *cli) dev(ctx context.Context, s settings, port int) error {
 	var stopping atomic.Bool
 	logger = slog.New(untilStop{logger.Handler(), &stopping})
 	tuneCollector(s, logger)
+	s.Environment = c.lookupEnv
 	fatal := make(chan error, devNodes)
 	configs := devConfigs(s, port, logger, func(err error) {
 		select {

@@ -17,9 +17,10 @@ import (
 const stopTime = 15 * time.Second
 
 // startDev starts `millrace dev` and returns when it greets. Its nodes are those of the ports from first on.
-func startDev(t *testing.T, first int, dir string) *process {
+func startDev(t *testing.T, first int, dir string, more ...string) *process {
 	t.Helper()
-	cmd := exec.Command("millrace", "dev", "--port", fmt.Sprint(first), "--data-dir", dir, "--log-format", "text")
+	args := append([]string{"dev", "--port", fmt.Sprint(first), "--data-dir", dir, "--log-format", "text"}, more...)
+	cmd := exec.Command("millrace", args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -56,7 +57,7 @@ func (p *process) at(first, i int) *process {
 func TestDev(t *testing.T) {
 	dir, first := t.TempDir(), freePorts(t, devNodes)
 	for run := range 2 {
-		p := startDev(t, first, dir)
+		p := startDev(t, first, dir, "--set", "connect.config.providers.env.allowlist.pattern=HOME|NONE")
 		for i := range devNodes {
 			node := p.at(first, i)
 			out, stderr, code := node.run(t, "", "health")
@@ -81,6 +82,11 @@ func TestDev(t *testing.T) {
 		out, stderr, code := p.run(t, "", "topic", "describe", "orders")
 		require.Zero(t, code, stderr)
 		require.Regexp(t, `min\.insync\.replicas +2 `, out)
+		out, stderr, code = p.run(t, "", "connector", "validate", "c", "--set", "connector.class=JdbcSink",
+			"--set", "table.name.format=${env:HOME}", "--set", "connection.user=${env:NONE}")
+		require.Equal(t, int(exitFailed), code, stderr)
+		require.Contains(t, out, "${env:NONE}")
+		require.NotContains(t, out, "${env:HOME}")
 
 		start := time.Now()
 		require.Zero(t, p.end(t, syscall.SIGTERM))
