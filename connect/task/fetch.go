@@ -18,7 +18,7 @@ import (
 // Bounds of a fetch. One is in hand while the next is under way.
 const (
 	fetchBytes     = 4 << 20
-	fetchPartBytes = 1 << 20 // of one partition
+	fetchPartBytes = fetchBytes // of one partition: the next answer begins with another
 	fetchWait      = 500 * time.Millisecond
 	maxExpanded    = 64 << 20 // of one compressed batch
 	partPause      = 200 * time.Millisecond
