@@ -91,8 +91,8 @@ var errURL = errors.New("the URL is not valid: it must be jdbc:postgresql://HOST
 	"or the same with postgresql:// or postgres://")
 
 // errPort does not show the port: where the password is not percent-encoded, it is a part of that.
-var errPort = errors.New("the port in the URL is not valid: it must be a number from 1 to 65535, and what is special in " +
-	"user or password must be percent-encoded")
+var errPort = errors.New("the port in the URL is not valid: it must be a number from 1 to 65535, and what is special " +
+	"in user or password must be percent-encoded")
 
 // splitURL takes a URL apart. The hosts may be several, which the standard library's parser does not take.
 func splitURL(raw string) (parameters, error) {

@@ -2,12 +2,16 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
@@ -205,4 +209,13 @@ func TestFaultsOfPublications(t *testing.T) {
 	got, text = fault(t, u, "SELECT pg_drop_replication_slot('faults_of_publications')")
 	require.Equal(t, postgres.Config, got)
 	require.Contains(t, text, "Another session reads from the slot")
+}
+
+// An error keeps what it means once it is explained.
+func TestExplainedFault(t *testing.T) {
+	for _, err := range []error{pgconn.ErrConnClosed, io.EOF, context.DeadlineExceeded, net.ErrClosed} {
+		err = postgres.Explain(fmt.Errorf("in a transaction: %w", err), "take over partitions")
+		require.True(t, postgres.FaultOf(err).Transient(), "%v", err)
+		require.True(t, postgres.FaultOf(postgres.Explain(err, "again")).Transient(), "%v", err)
+	}
 }

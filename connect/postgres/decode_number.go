@@ -18,7 +18,8 @@ var (
 	errScale    = errors.New("the number has more digits behind the point than its schema's scale")
 	errMoney    = errors.New("the text is no amount of money that can be read: cast the column to numeric")
 	errBool     = errors.New("the text is no truth value")
-	errNumberIs = errors.New("the number is NaN or infinite, which a Decimal cannot carry")
+	errNumberIs = errors.New("the number is NaN or infinite, which a Decimal cannot carry: set " +
+		"decimal.handling.mode=string or, where rows are polled, cast the column in a query")
 )
 
 // parseInt reads a whole number of at most so many bits.

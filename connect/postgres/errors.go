@@ -87,13 +87,13 @@ func isBroken(err error) bool {
 	if errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || pgconn.Timeout(err) {
 		return true
 	}
-	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE,
-		context.DeadlineExceeded} {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, pgconn.ErrConnClosed, syscall.ECONNRESET,
+		syscall.EPIPE, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
-	return strings.Contains(err.Error(), "conn closed")
+	return false
 }
 
 // Explained is an error of the database with what was being done, what it means, and what to do. Its text holds no
@@ -201,7 +201,8 @@ var remedies = map[string]string{
 	"28000": "Check the user, and that pg_hba.conf lets it in from here, with or without TLS; for change data capture " +
 		"the line for the database is used, not one for replication alone",
 	"3D000": "Check the name of the database",
-	"3F000": "Check the name of the schema, and that the role has USAGE on it",
+	"3F000": "Create it, CREATE SCHEMA with the name in double quotes, or check the name, and that the role has USAGE " +
+		"on it",
 	"42P01": "Check the table's name and schema, which are case-sensitive, and that the role has USAGE on the schema",
 	"42703": "Check the column's name, which is case-sensitive, and whether it was dropped or renamed",
 	"42P10": "The columns of the key need a unique index on exactly these",

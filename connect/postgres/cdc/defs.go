@@ -106,9 +106,9 @@ func slotDefs() []plugin.Def {
 		oneOf("publication.autocreate.mode", "all_tables", "What to do when the publication is missing: make it for all "+
 			"tables, make and keep it for the captured tables, make an empty one, or fail. Tables whose UPDATE and DELETE "+
 			"would begin to fail by it are refused.", "all_tables", "filtered", "disabled", "no_tables"),
-		checked(def("millrace.publication.check.ms", plugin.Int, "30000", "How often it is seen whether tables have come into "+
-			"the publication, whose rows are then read, or, where publication.autocreate.mode is filtered, should come into "+
-			"it. 0: only at the start."), above(-1)),
+		checked(def("millrace.publication.check.ms", plugin.Int, "30000", "How often it is seen whether tables have come "+
+			"into the publication, whose rows are then read, or, where publication.autocreate.mode is filtered, should come "+
+			"into it. 0: only at the start."), above(-1)),
 		def("publish.via.partition.root", plugin.Boolean, "false",
 			"Changes in partitions come as those of the table that is partitioned; of a publication that is made here."),
 		optional("replica.identity.autoset.values", plugin.List,

@@ -103,9 +103,10 @@ func (s *settings) plannedIdentity(t *postgres.Table) {
 
 // errKey says that a change does not tell the key of its event. It is of a time when the table had another replica
 // identity than message.key.columns takes.
-var errKey = errors.New("it is of the key by message.key.columns, and was not in the table's replica identity when the row " +
-	"was changed, so that the key is not known: ALTER TABLE ... REPLICA IDENTITY FULL helps from then on; changes of " +
-	"before are passed over with event.processing.failure.handling.mode=warn, and a snapshot by signal brings the rows")
+var errKey = errors.New("it is of the key by message.key.columns, and was not in the table's replica identity when " +
+	"the row was changed, so that the key is not known: ALTER TABLE ... REPLICA IDENTITY FULL helps from then on; " +
+	"changes of before are passed over with event.processing.failure.handling.mode=warn, and a snapshot by signal " +
+	"brings the rows")
 
 // keyKnown says whether an update or a deletion tells the key that its row had.
 func keyKnown(k *table, m *message, at lsn) error {

@@ -17,8 +17,8 @@ import (
 )
 
 // A table that comes into the publication brings rows of which the stream says nothing. Since when a table is in it is
-// told by the transaction that wrote its row of the catalog: what the view in the position does not see is new. So it is
-// noticed whoever published the table, and also what happened while nothing ran.
+// told by the transaction that wrote its row of the catalog: what the view in the position does not see is new. So it
+// is noticed whoever published the table, and also what happened while nothing ran.
 //
 // A publication of all tables, or of all of a schema's, has each table from its making on: none is new there.
 

@@ -120,8 +120,8 @@ func (n *session) checkSlot(x slot) error {
 	return nil
 }
 
-// inUse is what the server would say when the stream begins. It is said before that: what the slot's user moves on is not
-// missing, and a snapshot that no stream can follow is no use.
+// inUse is what the server would say when the stream begins. It is said before that: what the slot's user moves on is
+// not missing, and a snapshot that no stream can follow is no use.
 func (n *session) inUse(x slot) error {
 	return &pgconn.PgError{Severity: "ERROR", Code: "55006",
 		Message: fmt.Sprintf("replication slot %q is active for PID %d", n.s.slot, x.pid)}

@@ -101,6 +101,13 @@ func (t *task) execute(ctx context.Context, s signal, d *signalData) error {
 		}
 		return err
 	}
+	for _, c := range d.Collections {
+		p, _ := compile([]string{c}) // it was compiled before
+		names := func(n tableName) bool { return n.String() == c || matches(p, n.String()) }
+		if !slices.ContainsFunc(tables, names) {
+			t.logger.Warn("a signal names what is no captured table", "signal", s.id, "table", c)
+		}
+	}
 	if len(tables) == 0 {
 		t.logger.Error("a signal names no captured table", "signal", s.id, "tables", fmt.Sprint(d.Collections))
 		return nil

@@ -135,8 +135,8 @@ func (n *session) validateSlot(ctx context.Context, p *problems) {
 	}
 }
 
-// validateReader sees whether somebody else reads from the slot. A task that runs by this config, or by an earlier one of
-// the same topic.prefix, is known by the name that it goes by at the server.
+// validateReader sees whether somebody else reads from the slot. A task that runs by this config, or by an earlier one
+// of the same topic.prefix, is known by the name that it goes by at the server.
 func (n *session) validateReader(ctx context.Context, x slot, p *problems) {
 	if !x.active {
 		return
@@ -145,8 +145,8 @@ func (n *session) validateReader(ctx context.Context, x slot, p *problems) {
 	err := n.sql.QueryRow(ctx, `SELECT a.application_name, current_setting('application_name') FROM pg_stat_activity a
 		WHERE a.pid = $1`, x.pid).Scan(&name, &own)
 	if err == nil && name != own && name != "" {
-		p.add("slot.name", "replication slot %s is in use: process %d, %q, reads from it. Give each connector a slot.name of "+
-			"its own, or end the other one", n.s.slot, x.pid, name)
+		p.add("slot.name", "replication slot %s is in use: process %d, %q, reads from it. Give each connector a slot.name "+
+			"of its own, or end the other one", n.s.slot, x.pid, name)
 	}
 }
 
@@ -210,6 +210,12 @@ func (n *session) validatePublication(ctx context.Context, all, captured []candi
 		}
 		p.add(key, "%v", err)
 		return
+	}
+	if made.sql != "" && now.exists {
+		if made.sql, err = n.onlyIfOther(ctx, made.sql, all); err != nil {
+			p.add("publication.name", "%v", err)
+			return
+		}
 	}
 	if made.sql == "" {
 		if now.exists {
