@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"millrace/connect/postgres"
 )
 
@@ -226,7 +228,7 @@ func (t *task) openWindow(ctx context.Context, c *chunkedTable) (w *window, err 
 	if err != nil || k == nil {
 		return nil, err
 	}
-	if err := t.bound(ctx, c, k, p); err != nil || c.Max == nil {
+	if err := bound(ctx, n.sql, c, k, p); err != nil || c.Max == nil {
 		return nil, err
 	}
 	w = &window{name: c.Table, table: k, key: keyNames(k), until: until, rows: map[string]*chunkRow{}, opened: t.now()}
@@ -240,8 +242,8 @@ func keyNames(k *table) (out []string) {
 	return out
 }
 
-// bound finds where the table ends, once.
-func (t *task) bound(ctx context.Context, c *chunkedTable, k *table, p published) error {
+// bound finds where the table ends, once: in what the connection sees.
+func bound(ctx context.Context, conn *pgx.Conn, c *chunkedTable, k *table, p published) error {
 	if c.Max != nil {
 		return nil
 	}
@@ -261,7 +263,7 @@ func (t *task) bound(ctx context.Context, c *chunkedTable, k *table, p published
 	columns := quoted(c.Key)
 	sql := "SELECT " + strings.Join(columns, ", ") + " FROM (" + selection(k, p) + condition(c) + ") x ORDER BY " +
 		strings.Join(columns, " DESC, ") + " DESC LIMIT 1"
-	res := t.session.sql.PgConn().ExecParams(ctx, sql, nil, nil, nil, nil).Read()
+	res := conn.PgConn().ExecParams(ctx, sql, nil, nil, nil, nil).Read()
 	if res.Err != nil {
 		return readFault(res.Err, c.Table)
 	}

@@ -55,6 +55,24 @@ func TestChunksUnderLoad(t *testing.T) {
 	}
 }
 
+// What is written behind the end that a table had when the slot was made is of the stream alone.
+func TestChunksEndWhereTheSlotBegins(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 500) g`, `ANALYZE`,
+		`CREATE TABLE grown (id int PRIMARY KEY)`)
+	// A table of which the server thinks that it is large, and which is empty.
+	l.exec(`INSERT INTO grown SELECT g FROM generate_series(1, 5000) g`, `ANALYZE grown`, `DELETE FROM grown`)
+	l.set("millrace.snapshot.small.rows", "10", "incremental.snapshot.chunk.size", "70", "max.batch.size", "50")
+	l.start()
+	l.poll()
+	l.exec(`INSERT INTO t SELECT g, 'w', g FROM generate_series(501, 600) g`, `INSERT INTO grown VALUES (7)`)
+	l.caughtUp("t")
+	l.caughtUp("grown")
+	require.Len(t, l.count("p.public.t", "r"), 500)
+	require.Len(t, l.count("p.public.t", "c"), 100)
+	require.Equal(t, []string{"c"}, l.ops("p.public.grown"))
+	require.Len(t, l.records, 601)
+}
+
 func TestSignals(t *testing.T) {
 	l := newLab(t, small, signals, `CREATE TABLE u (id int PRIMARY KEY)`, `INSERT INTO u VALUES (1)`,
 		`INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 100) g`)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"millrace/connect/postgres"
@@ -215,8 +216,49 @@ func (n *session) begin(ctx context.Context, x slot, made bool) (*position, erro
 	}
 	if n.s.snapshot.initial {
 		n.planSnapshot(p)
+		err = n.bounds(ctx, p.snap)
 	}
-	return p, nil
+	return p, err
+}
+
+// bounds finds where the tables that are read in chunks end in the view that the slot begins with: what comes after that
+// is in the stream. A table that is empty there is read.
+func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) {
+	if n.exported == "" || len(state.Chunks) == 0 {
+		return nil
+	}
+	if err := importView(ctx, n.sql, n.exported); err != nil {
+		return err
+	}
+	defer func() {
+		if _, e := n.sql.Exec(ctx, "ROLLBACK"); err == nil {
+			err = e
+		}
+	}()
+	var keep []chunkedTable
+	for _, c := range state.Chunks {
+		k, p, err := n.fromCatalog(ctx, n.sql, c.Table)
+		if err != nil {
+			return err
+		}
+		if k == nil {
+			continue // it is gone
+		}
+		if err := bound(ctx, n.sql, &c, k, p); err != nil {
+			return err
+		}
+		if c.Max != nil {
+			keep = append(keep, c)
+		}
+	}
+	state.Chunks = keep
+	return nil
+}
+
+// importView begins a transaction that sees what the slot begins with.
+func importView(ctx context.Context, c *pgx.Conn, exported string) error {
+	_, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+literal(exported))
+	return postgres.Explain(err, "begin the snapshot")
 }
 
 // advance moves an idle slot to the end of the log.

@@ -64,8 +64,7 @@ func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (
 		return nil, err
 	}
 	if n.exported != "" {
-		_, err = r.conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+
-			literal(n.exported))
+		err = importView(ctx, r.conn, n.exported)
 		n.exported = ""
 	} else {
 		r.view, r.until, err = openView(ctx, r.conn, n.server, recent)
@@ -265,7 +264,7 @@ func (t *task) readTable(ctx context.Context, r *wholeRead, state *snapshotState
 	for x.results.NextRow() {
 		if len(t.events.out)-mark >= limit || t.events.bytes >= limitBytes && len(t.events.out) > mark {
 			if x.whole && !x.started {
-				return false, t.readInChunks(r, state, mark)
+				return false, t.readInChunks(ctx, r, state, mark)
 			}
 			full = true
 		}
@@ -304,15 +303,21 @@ func readFault(err error, name tableName) error {
 }
 
 // readInChunks leaves a table that is larger than was thought to be read chunk by chunk.
-func (t *task) readInChunks(r *wholeRead, state *snapshotState, mark int) error {
+func (t *task) readInChunks(ctx context.Context, r *wholeRead, state *snapshotState, mark int) error {
 	x := r.table
 	clear(t.events.out[mark:])
 	t.events.out, t.events.bytes = t.events.out[:mark], 0
-	state.Todo = slices.Clone(state.Todo[1:])
-	state.Chunks = append(state.Chunks, chunkedTable{Table: x.name})
 	r.table = nil
-	_, err := x.results.Close()
-	return readFault(err, x.name)
+	if _, err := x.results.Close(); err != nil {
+		return readFault(err, x.name)
+	}
+	c := chunkedTable{Table: x.name}
+	if err := bound(ctx, r.conn, &c, x.table, t.session.tables[x.name]); err != nil {
+		return err
+	}
+	state.Todo = slices.Clone(state.Todo[1:])
+	state.Chunks = append(state.Chunks, c)
+	return nil
 }
 
 func (x *tableRead) tuple(to *tuple) {
