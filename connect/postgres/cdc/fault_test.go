@@ -289,6 +289,13 @@ func TestValidate(t *testing.T) {
 	for _, p := range cdc.Defs().Check(map[string]string{"database.port": "99999"}) {
 		require.True(t, p.Key != "database.port" || strings.Contains(p.Message, "65535"), p.Message)
 	}
+	one("topic.prefix", "249", append(only, "topic.prefix", letters(245))...)
+	require.Empty(t, blame(append(only, "topic.prefix", letters(245), "transforms", "route")...))
+	l.exec(`CREATE TABLE "a b" (id int PRIMARY KEY)`, `CREATE TABLE a_b (id int PRIMARY KEY)`)
+	one("topic.prefix", "tables public.a b and public.a_b", "table.include.list", "public.a.b")
+	l.exec(`DROP TABLE "a b"`, `CREATE PUBLICATION few FOR TABLE a_b`)
+	one("publication.name", "public.t", "schema.include.list", "public", "table.exclude.list", "public.(keyless|sig)",
+		"publication.name", "few", "publication.autocreate.mode", "disabled")
 	one("message.key.columns", "no column x", append(only, "message.key.columns", "public.t:x")...)
 	one("message.key.columns", `ALTER TABLE "public"."t" REPLICA IDENTITY FULL`,
 		append(only, "message.key.columns", "public.t:v,id")...)

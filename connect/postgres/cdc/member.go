@@ -244,31 +244,34 @@ func (t *task) widen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	publication := "ALTER PUBLICATION " + postgres.Quote(t.s.publication) + " ADD TABLE "
+	var leave []candidate
 	for _, c := range out {
-		sql := publication + c.name.SQL()
-		switch {
-		case mode == "filtered" && c.breaks:
-			t.warnOf(c.name, "ALTER TABLE "+c.name.SQL()+" REPLICA IDENTITY FULL; "+sql, nil)
-			continue
-		case mode != "filtered" || n.server.standby || t.s.readOnly:
-			if mode == "filtered" || mode == "all_tables" || len(t.s.filter.tables.include) > 0 {
-				t.warnOf(c.name, sql, nil)
-			}
+		if mode != "filtered" || c.breaks || n.server.standby || t.s.readOnly {
+			leave = append(leave, c)
 			continue
 		}
-		_, err := n.sql.Exec(ctx, "SET LOCAL lock_timeout = '1s'; "+sql) // both are one transaction
+		_, err := n.sql.Exec(ctx, "SET LOCAL lock_timeout = '1s'; "+n.s.addSQL(c)) // both are one transaction
 		switch f := postgres.FaultOf(err); {
 		case f == postgres.Connection:
 			return err
 		case f == postgres.Retry: // another time
 		case err != nil:
-			t.warnOf(c.name, sql, err)
+			leave = append(leave, c)
 		default:
 			t.logger.Info("a table is new, and has been published", "table", c.name.String())
 		}
 	}
+	t.warnOf(leave)
 	return nil
+}
+
+// addSQL publishes a table, so that its users are not hurt by it.
+func (s *settings) addSQL(c candidate) string {
+	sql := "ALTER PUBLICATION " + postgres.Quote(s.publication) + " ADD TABLE " + c.name.SQL()
+	if c.breaks {
+		sql = "ALTER TABLE " + c.name.SQL() + " REPLICA IDENTITY FULL; " + sql
+	}
+	return sql
 }
 
 // outside are tables that should be captured and are not in the publication.
@@ -303,17 +306,26 @@ func (n *session) outside(ctx context.Context) ([]candidate, error) {
 	}), err
 }
 
-// warnOf tells of a table that should be captured and is not, once.
-func (t *task) warnOf(name tableName, sql string, err error) {
-	if t.warned[name] {
+// warnOf tells of tables that should be captured and are not, of each once.
+func (t *task) warnOf(list []candidate) {
+	var names, sql []string
+	for _, c := range list {
+		if !t.warned[c.name] {
+			names, sql = append(names, c.name.String()), append(sql, t.s.addSQL(c))
+		}
+	}
+	if len(names) == 0 {
 		return
 	}
 	if t.warned == nil {
 		t.warned = map[tableName]bool{}
 	}
-	t.warned[name] = true
-	t.logger.Warn("a table is not captured, as the publication does not have it", "table", name.String(), "run", sql,
-		"err", err)
+	for _, c := range list {
+		t.warned[c.name] = true
+	}
+	const most = 10
+	t.logger.Warn("tables are not captured, as the publication does not have them", "count", len(names), "tables",
+		strings.Join(names[:min(len(names), most)], ","), "run", strings.Join(sql[:min(len(sql), most)], "; "))
 }
 
 // scopeOf writes what is captured; a long list as its digest, which can only be compared.

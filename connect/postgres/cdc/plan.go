@@ -148,9 +148,11 @@ func (n *session) loadMembers(ctx context.Context) error {
 	}
 	n.tables = map[tableName]published{}
 	captured := 0
+	var names []tableName
 	for _, p := range list {
 		if n.s.captured(p.name) {
 			n.tables[p.name] = p
+			names = append(names, p.name)
 		}
 		if n.s.filter.table(p.name) {
 			captured++
@@ -163,13 +165,14 @@ func (n *session) loadMembers(ctx context.Context) error {
 		}
 		n.logger.Warn(text)
 	}
-	return nil
+	return n.s.topicFault(names)
 }
 
 // missing are tables that are asked for by name and that the publication does not have. A table whose partitions, or
 // whose root, it has is not missing.
 func (n *session) missing(ctx context.Context) (out []tableName, err error) {
-	if len(n.s.filter.tables.include) == 0 && n.s.signals == (tableName{}) {
+	named := len(n.s.filter.tables.include) > 0 || len(n.s.filter.schemas.include) > 0
+	if !named && n.s.signals == (tableName{}) {
 		return nil, nil
 	}
 	all, err := candidates(ctx, n.sql)
@@ -178,6 +181,9 @@ func (n *session) missing(ctx context.Context) (out []tableName, err error) {
 	}
 	for _, t := range all {
 		if _, ok := n.tables[t.name]; ok || !n.s.captured(t.name) || t.kind == 'p' || t.partition {
+			continue
+		}
+		if !named && t.name != n.s.signals {
 			continue
 		}
 		out = append(out, t.name)
@@ -221,8 +227,8 @@ func (n *session) begin(ctx context.Context, x slot, made bool) (*position, erro
 	return p, err
 }
 
-// bounds finds where the tables that are read in chunks end in the view that the slot begins with: what comes after that
-// is in the stream. A table that is empty there is read.
+// bounds finds where the tables that are read in chunks end in the view that the slot begins with: what comes after
+// that is in the stream. A table that is empty there is read.
 func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) {
 	if n.exported == "" || len(state.Chunks) == 0 {
 		return nil

@@ -31,6 +31,7 @@ type settings struct {
 	queueBytes int
 	pollWait   time.Duration
 
+	routed                            bool // transforms may give records other topics
 	tombstones, headers, transactions bool
 	readOnly                          bool
 	nameMode, fieldMode               string
@@ -98,6 +99,7 @@ func parseSettings(props map[string]string) (*settings, []plugin.Problem) {
 		s.dynamic(k, props[k], fault)
 	}
 	s.limits()
+	s.routed = strings.TrimSpace(props["transforms"]) != ""
 	s.tombstones, s.headers = s.Bool("tombstones.on.delete"), s.Bool("extended.headers.enabled")
 	s.transactions, s.readOnly = s.Bool("provide.transaction.metadata"), s.Bool("read.only")
 	s.nameMode, s.fieldMode = s.Lower("schema.name.adjustment.mode"), s.Lower("field.name.adjustment.mode")
@@ -182,6 +184,31 @@ func (s *settings) topic(parts ...string) string {
 		}
 	}
 	return b.String()
+}
+
+// maxTopic is how many characters the name of a topic has at most.
+const maxTopic = 249
+
+// topicFault refuses tables whose topic cannot be, or is that of another table.
+func (s *settings) topicFault(names []tableName) error {
+	tables := map[string]tableName{}
+	for _, name := range names {
+		if !s.filter.table(name) {
+			continue
+		}
+		topic := s.topic(name.Schema, name.Name)
+		if other, taken := tables[topic]; taken {
+			return fmt.Errorf("tables %s and %s would both be topic %s, as what a topic's name cannot hold becomes an "+
+				"underscore: leave one of the two out with table.exclude.list, and capture it with another connector, or "+
+				"rename it", other, name, topic)
+		}
+		if len(topic) > maxTopic && !s.routed {
+			return fmt.Errorf("the topic of table %s has a name of %d characters, and at most %d are possible: shorten "+
+				"topic.prefix, or leave the table out with table.exclude.list", name, len(topic), maxTopic)
+		}
+		tables[topic] = name
+	}
+	return nil
 }
 
 // connection is how the database is reached.

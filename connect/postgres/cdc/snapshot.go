@@ -55,9 +55,10 @@ func (n *session) openRead(ctx context.Context, now time.Time, recent *recent) (
 		r.cancel()
 		return nil, err
 	}
+	opened := r
 	defer func() {
 		if err != nil {
-			r.abandon()
+			opened.abandon()
 		}
 	}()
 	if _, err = r.conn.Exec(ctx, "SET statement_timeout = 0"); err != nil {

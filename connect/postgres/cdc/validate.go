@@ -106,7 +106,7 @@ func (n *session) validateSlot(ctx context.Context, p *problems) {
 	if err == nil {
 		err = n.checkSlot(x)
 	}
-	if err == nil && x.status == "lost" {
+	if err == nil && x.status == "lost" && !n.s.snapshot.onLoss { // else it is made anew
 		err = n.lost()
 	}
 	if err != nil {
@@ -165,6 +165,13 @@ func (n *session) validateTables(ctx context.Context, p *problems) {
 	}
 	if len(captured) == 0 && len(n.s.filter.tables.include) > 0 {
 		p.add("table.include.list", "no table of database %s has a matching name; names are schema.table", n.s.database)
+	}
+	names := make([]tableName, 0, len(captured))
+	for _, t := range captured {
+		names = append(names, t.name)
+	}
+	if err := n.s.topicFault(names); err != nil {
+		p.add("topic.prefix", "%v", err)
 	}
 	n.validateSignals(all, p)
 	n.validateKeys(ctx, captured, p)
