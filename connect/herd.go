@@ -46,8 +46,10 @@ type herd struct {
 	work   sync.WaitGroup // goroutines of units
 	strays sync.WaitGroup // what those run: it may hang for ever
 
-	// owned is what runs, in whatever state, for others than the loop to see.
-	owned atomic.Pointer[map[workID]*unit]
+	// owned is what runs, in whatever state, and claimed that with what was assigned and is still to start, for others
+	// than the loop to see.
+	owned   atomic.Pointer[map[workID]*unit]
+	claimed atomic.Pointer[[]workID]
 
 	// What follows belongs to the loop.
 	rand       *rand.Rand
@@ -106,9 +108,17 @@ func (h *herd) post(event func()) {
 	}
 }
 
-// assigned is told of a new tenure.
+// assigned is told of a new tenure. It returns when what the worker claims is by that.
 func (h *herd) assigned(t tenure) {
+	done := make(chan struct{})
+	defer func() {
+		select {
+		case <-done:
+		case <-h.ended:
+		}
+	}()
 	h.post(func() {
+		defer close(done)
 		h.metrics.begin(&t)
 		h.log.Info("work was assigned", "generation", t.generation, "leads", t.leads, "work", len(t.Run),
 			"workers", len(t.Workers))
@@ -120,6 +130,7 @@ func (h *herd) assigned(t tenure) {
 		if t.leads {
 			h.mourn(&t)
 		}
+		h.publish()
 	})
 }
 
@@ -164,8 +175,8 @@ func (h *herd) bury(ctx context.Context) <-chan struct{} {
 // claim is what the worker says of itself.
 func (h *herd) claim(fresh bool) claim {
 	c := claim{Node: h.node, WorkerID: h.workerID, Offset: h.store.Configs().Offset, Owned: []workID{}}
-	if owned := h.owned.Load(); owned != nil && !fresh {
-		c.Owned = slices.SortedFunc(maps.Keys(*owned), workID.compare)
+	if claimed := h.claimed.Load(); claimed != nil && !fresh {
+		c.Owned = append(c.Owned, *claimed...)
 	}
 	return c
 }
@@ -348,8 +359,15 @@ func merge(connector, own map[string]string) map[string]string {
 	return out
 }
 
-// publish tells the goroutines of the group what runs.
+// publish tells the goroutines of the group what runs, and what may start at any time.
 func (h *herd) publish() {
+	claimed := slices.Collect(maps.Keys(h.units))
+	if h.tenure != nil {
+		claimed = append(claimed, h.tenure.Run...)
+	}
+	slices.SortFunc(claimed, workID.compare)
+	claimed = slices.Compact(claimed)
+	h.claimed.Store(&claimed)
 	if owned := h.owned.Load(); owned == nil || !maps.Equal(*owned, h.units) {
 		owned := maps.Clone(h.units)
 		h.owned.Store(&owned)

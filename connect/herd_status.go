@@ -180,8 +180,8 @@ func (s *statuses) erase(ctx context.Context, connector string, from int) error 
 }
 
 func (s *statuses) write(ctx context.Context, id workID, line statusLine) error {
-	// Nothing is said of what was deleted: it would stay for ever.
-	if s.store.Configs().Connectors[id.Connector] == nil {
+	// Nothing is said of what is not there any more: it would stay for ever.
+	if !knows(s.store.Configs().Connectors[id.Connector], id) {
 		return nil
 	}
 	if id.Task == connectorObject {

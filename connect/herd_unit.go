@@ -115,8 +115,11 @@ func (h *herd) start(id workID, p *plan) {
 func (h *herd) unitEnded(u *unit) {
 	delete(h.units, u.id)
 	h.publish()
-	if u.id.Task == connectorObject && h.configs.Connectors[u.id.Connector] == nil {
+	switch c := h.configs.Connectors[u.id.Connector]; {
+	case c == nil && u.id.Task == connectorObject:
 		h.statuses.forget(u.id.Connector, all)
+	case c != nil && !knows(c, u.id): // it may have said something after the rest was forgotten
+		h.statuses.forget(u.id.Connector, len(c.Tasks))
 	}
 }
 
@@ -309,21 +312,24 @@ func (a *attempt) over() {
 func (a *attempt) say(state string) {
 	u := a.unit
 	u.mu.Lock()
-	counts := u.attempt == a
-	u.mu.Unlock()
-	if counts {
-		u.say(state, "")
+	defer u.mu.Unlock()
+	if u.attempt == a {
+		u.sayLocked(state, "")
 	}
 }
 
 // say says what the unit is.
 func (u *unit) say(state, trace string) {
-	st := store.Status{State: state, Trace: trace, WorkerID: u.herd.workerID, Generation: int64(u.generation)}
 	u.mu.Lock()
-	same := u.said == st
-	u.said = st
-	u.mu.Unlock()
-	if !same {
+	defer u.mu.Unlock()
+	u.sayLocked(state, trace)
+}
+
+// sayLocked says it in the order in which the lock was taken.
+func (u *unit) sayLocked(state, trace string) {
+	st := store.Status{State: state, Trace: trace, WorkerID: u.herd.workerID, Generation: int64(u.generation)}
+	if u.said != st {
+		u.said = st
 		u.herd.statuses.put(u.id, st, state == stateUnassigned)
 	}
 }

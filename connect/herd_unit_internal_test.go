@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/client"
 	"millrace/connect/store"
 )
 
@@ -48,4 +49,21 @@ func TestStatusesThatFailAfterADrop(t *testing.T) {
 	require.Equal(t, []workID{b}, slices.Collect(maps.Keys(s.pending)))
 	s.restore(a, statusLine{store.Status{State: stateRunning}, false}, s.drops)
 	require.Len(t, s.pending, 2)
+}
+
+// A worker claims what it was assigned before it starts it, so that nobody else is given it meanwhile; and what it runs
+// until that has ended.
+func TestClaims(t *testing.T) {
+	s, err := store.New(store.Options{Client: &client.Client{}})
+	require.NoError(t, err)
+	runs, both, waits := workID{"a", 0}, workID{"b", connectorObject}, workID{"b", 0}
+	h := &herd{store: s, units: map[workID]*unit{runs: {}, both: {}}}
+	require.Empty(t, h.claim(false).Owned)
+	h.tenure = &tenure{share: share{Run: []workID{both, waits}}}
+	h.publish()
+	require.Equal(t, []workID{runs, both, waits}, h.claim(false).Owned)
+	require.Empty(t, h.claim(true).Owned, "of who was put out nothing is left")
+	h.tenure = nil
+	h.publish()
+	require.Equal(t, []workID{runs, both}, h.claim(false).Owned)
 }

@@ -3,6 +3,7 @@ package provider_test
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -158,4 +159,15 @@ func TestLargeFile(t *testing.T) {
 	_, problems := p.Resolve(map[string]string{"k": "${dir:" + allowed + ":large}"})
 	require.Len(t, problems, 1)
 	require.Equal(t, "the file is larger than 1 MiB", problems[0].Why)
+}
+
+// What is no file that ends is not waited for.
+func TestPipe(t *testing.T) {
+	allowed, _ := folder(t)
+	require.NoError(t, syscall.Mkfifo(filepath.Join(allowed, "pipe"), 0o600))
+	p, err := provider.New(provider.Options{Paths: []string{allowed}})
+	require.NoError(t, err)
+	_, problems := p.Resolve(map[string]string{"k": "${dir:" + allowed + ":pipe}"})
+	require.Len(t, problems, 1)
+	require.Equal(t, "it is no regular file", problems[0].Why)
 }

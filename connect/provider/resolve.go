@@ -185,14 +185,14 @@ func (p *Providers) read(path string) (string, error) {
 	if err != nil || !p.allowed(real, true) {
 		return "", errDenied
 	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() { // before it is opened: a pipe waits then
+		return "", errors.New("it is no regular file")
+	}
 	f, err := os.Open(real)
 	if err != nil {
 		return "", errDenied
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", errors.New("it is no regular file")
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {
 	case err != nil:
