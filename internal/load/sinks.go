@@ -100,7 +100,7 @@ func (b *bench) copyAndMerge(ctx context.Context) (result, error) {
 		defer func() { _ = t.exec(ctx, "DROP TABLE merged") }() // it goes with the connection too
 		note := strings.Repeat("twenty bytes of text", 8)[:150]
 		created := time.Unix(1_700_000_000, 123_456_000)
-		w := watch(0)
+		w := watch(os.Getpid())
 		began := time.Now()
 		for round := range 2 {
 			for from := 0; from < sinkRows; from += sinkBatch {
@@ -118,7 +118,7 @@ func (b *bench) copyAndMerge(ctx context.Context) (result, error) {
 			}
 		}
 		r.RecPerS = 2 * sinkRows / time.Since(began).Seconds()
-		w.tell(&r, 0)
+		w.tell(&r, 2*sinkRows)
 		return r, nil
 	})
 }
