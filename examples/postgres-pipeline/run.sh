@@ -88,8 +88,8 @@ start_postgres() {
 	for database in shop warehouse; do
 		psql -X -q "postgres://postgres@127.0.0.1:$port/postgres" -c "CREATE DATABASE $database"
 	done
-	SHOP_URL=postgres://postgres:none@127.0.0.1:$port/shop
-	WAREHOUSE_URL=postgres://postgres:none@127.0.0.1:$port/warehouse
+	SHOP_URL=postgres://postgres@127.0.0.1:$port/shop
+	WAREHOUSE_URL=postgres://postgres@127.0.0.1:$port/warehouse
 }
 
 # free_port finds a port on which nobody listens.
@@ -107,11 +107,11 @@ free_port() {
 # the configs.
 export_parts() {
 	local part='([^:@/?]*)'
-	[[ "$2" =~ ^postgres(ql)?://$part:$part@$part(:([0-9]+))?/$part ]] ||
+	[[ "$2" =~ ^postgres(ql)?://$part(:$part)?@$part(:([0-9]+))?/$part ]] ||
 		fail "$1_URL must be postgres://user:password@host:port/database"
-	export "PIPELINE_$1_USER=$(decode "${BASH_REMATCH[2]}")" "PIPELINE_$1_PASSWORD=$(decode "${BASH_REMATCH[3]}")"
-	export "PIPELINE_$1_HOST=${BASH_REMATCH[4]}" "PIPELINE_$1_PORT=${BASH_REMATCH[6]:-5432}"
-	export "PIPELINE_$1_DATABASE=$(decode "${BASH_REMATCH[7]}")"
+	export "PIPELINE_$1_USER=$(decode "${BASH_REMATCH[2]}")" "PIPELINE_$1_PASSWORD=$(decode "${BASH_REMATCH[4]}")"
+	export "PIPELINE_$1_HOST=${BASH_REMATCH[5]}" "PIPELINE_$1_PORT=${BASH_REMATCH[7]:-5432}"
+	export "PIPELINE_$1_DATABASE=$(decode "${BASH_REMATCH[8]}")"
 }
 
 decode() { printf '%b' "${1//%/\\x}"; }
