@@ -20,7 +20,7 @@ import (
 const (
 	backlogRows = 1_000_000
 	backlogEach = 1000 // rows of one transaction
-	liveRows    = 200_000
+	liveRows    = 400_000
 	largeRows   = 1_500_000
 )
 

@@ -243,7 +243,7 @@ func (p *progress) rate() float64 {
 
 // follow asks for a count until it is as large as it is to be.
 func follow(ctx context.Context, to int, count func() (int, error)) (p progress, err error) {
-	for deadline := time.Now().Add(2 * time.Minute); ; wait(ctx, 25*time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; wait(ctx, 50*time.Millisecond) {
 		n, err := count()
 		now := time.Now()
 		switch {
