@@ -83,6 +83,9 @@ type Offset struct {
 type SourceRecord struct {
 	data.Record
 	Source Offset
+	// Fault says why what was read can be no record. The runner deals with it as with one that cannot be converted: it
+	// fails the task or, where that is tolerated, writes a dead letter. The record then shows what was read.
+	Fault error
 }
 
 // TaskContext is what a task may ask of the runner.

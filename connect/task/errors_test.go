@@ -248,6 +248,33 @@ func TestLimitsThatChange(t *testing.T) {
 	require.Len(t, l.read("numbers"), 4000)
 }
 
+// TestSourceSaysWhatCanBeNoRecord has a source give what it could not make a record of.
+func TestSourceSaysWhatCanBeNoRecord(t *testing.T) {
+	l := newLab(t)
+	l.topic("numbers", 1)
+	c := func() plugin.SourceTask {
+		return &counter{limit: 5, most: 5, change: func(r *plugin.SourceRecord) {
+			if r.Value == "2" {
+				r.Fault, r.Value = errors.New("table t, column n: it is none"), map[string]any{"n": "NaN"}
+			}
+		}}
+	}
+	err := l.start(l.runner(), sourceSpec(c)).wait()
+	require.ErrorContains(t, err, "table t, column n")
+	require.Empty(t, l.read("numbers"))
+	j := l.start(l.runner(), sourceSpec(c, "errors.tolerance", "all", "errors.deadletterqueue.topic.name", "dead",
+		"errors.deadletterqueue.context.headers.enable", "true"))
+	until(t, "all are stored", func() bool { return l.next() == 5 })
+	require.NoError(t, j.stop())
+	require.Len(t, l.read("numbers"), 4)
+	dead := l.read("dead")
+	require.Len(t, dead, 1)
+	require.JSONEq(t, `{"n":"NaN"}`, string(dead[0].Value))
+	h := headersOf(&dead[0])
+	require.Equal(t, "table t, column n: it is none", h[prefix+"exception.message"])
+	require.Equal(t, "numbers", h[prefix+"topic"])
+}
+
 func TestRecordsForTopicsOfWorkers(t *testing.T) {
 	l := newLab(t)
 	for _, topic := range []string{"connect-offsets", "__consumer_offsets"} {

@@ -73,6 +73,9 @@ func (s *source) put(ctx context.Context, i int, r *plugin.SourceRecord) (writte
 	if f := s.rejected[i]; f != nil {
 		return false, s.reject(ctx, i, r, f)
 	}
+	if r.Fault != nil {
+		return false, s.reject(ctx, i, r, &fault{stageValue, s.spec.Class.Class, r.Fault})
+	}
 	changed := r.Record
 	out, f := s.chain.apply(ctx, &changed)
 	if f != nil || out == nil {

@@ -57,7 +57,15 @@ func (t *task) change(ctx context.Context, at lsn, m *message) error {
 		err = t.delete(at, k, m)
 	}
 	if err != nil {
-		return t.tolerate(err)
+		old, now := &m.old, &m.new
+		if m.oldKind == 0 {
+			old = nil
+		}
+		if m.kind == msgDelete {
+			now = nil
+		}
+		t.started()
+		return t.unfit(err, k, operationOf(m.kind), old, now)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	l.set("max.batch.size", "40", "millrace.snapshot.small.rows", "300", "incremental.snapshot.chunk.size", "100")
 	w := &workload{l: l, r: rand.New(rand.NewPCG(seed, seed)), next: 50}
 	steps := 0
-	for steps = 0; steps < 120; steps++ {
+	for steps = 0; steps < 40**rounds; steps++ {
 		l.start()
 		for range 1 + w.r.IntN(3) {
 			w.step()
@@ -112,7 +112,7 @@ func TestKilledBackends(t *testing.T) {
 	l.log = 8
 	w := &workload{l: l, r: rand.New(rand.NewPCG(3, 3)), next: 2000}
 	l.start()
-	for range 30 {
+	for range 15 * *rounds {
 		for range w.r.IntN(8) {
 			w.step()
 			l.poll()
@@ -138,7 +138,7 @@ func TestServerRestarts(t *testing.T) {
 	l.set("max.batch.size", "100")
 	w := &workload{l: l, r: rand.New(rand.NewPCG(5, 5)), next: 500}
 	l.start()
-	for i := range 10 {
+	for i := range 4 * *rounds {
 		for range 5 {
 			w.step()
 			l.poll()
@@ -158,7 +158,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	l.start()
 	next, columns := 500, 0
-	for range 60 {
+	for range 40 * *rounds {
 		for range r.IntN(4) {
 			next++
 			l.exec(fmt.Sprintf(`INSERT INTO t (id, v, n) VALUES (%d, 'x', 1)`, next),

@@ -240,6 +240,30 @@ func (e *events) heartbeat() {
 	e.add(topic, heartbeatKeySchema, key, heartbeatValueSchema, v)
 }
 
+// unfit appends what a change that can be no event looked like: the texts of its captured columns, but for those that
+// are masked.
+func (e *events) unfit(t *table, op any, old, now *tuple, fault error) {
+	value := map[string]any{"op": op}
+	for name, from := range map[string]*tuple{"before": old, "after": now} {
+		if from == nil || len(from.kinds) != t.width {
+			continue
+		}
+		row := map[string]any{}
+		for i := range t.columns {
+			switch c := &t.columns[i]; {
+			case from.kinds[c.at] == valueUnchanged || e.s.hidden(t.name, c.name):
+			case from.kinds[c.at] == valueText:
+				row[c.name] = string(from.texts[c.at])
+				e.bytes += len(from.texts[c.at])
+			default:
+				row[c.name] = nil
+			}
+		}
+		value[name] = row
+	}
+	e.add(t.topic, nil, nil, nil, value).Fault = fault
+}
+
 // rowFault is a row that cannot be made an event. It names where it is from, and holds nothing of it.
 type rowFault struct {
 	table  tableName

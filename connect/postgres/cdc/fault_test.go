@@ -246,13 +246,26 @@ func TestOffsetOfDebezium(t *testing.T) {
 	require.Equal(t, []string{"r", "c", "c"}, l.ops("p.public.t"))
 }
 
+// A row that can be no event fails the task, or is given away in its place with what it looked like, less what is
+// masked.
 func TestRowThatCannotBeAnEvent(t *testing.T) {
-	l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, n numeric)`)
-	l.streaming()
-	l.exec(`INSERT INTO t VALUES (1, 1), (2, 'NaN'), (3, 3)`)
-	l.fails("table public.t", "column n")
+	l := newLab(t, `CREATE TABLE t (id int PRIMARY KEY, n numeric, secret text, left_out text)`,
+		`INSERT INTO t VALUES (7, 'NaN', 'mine', 'x'), (8, 8, 'mine', 'x')`)
+	l.set("column.mask.with.3.chars", "public.t.secret", "column.exclude.list", "public.t.left_out")
+	l.start()
+	l.fails("table public.t", "column n", "decimal.handling.mode=string")
 	l.set("errors.tolerance", "all").start()
-	l.until("the rest", func() bool { return len(l.records) == 2 })
+	l.until("the snapshot", func() bool { return len(l.records) == 1 && len(l.letters) == 1 })
+	l.streaming()
+	l.exec(`INSERT INTO t VALUES (1, 1, 'a'), (2, 'NaN', 'mine'), (3, 3, 'b')`, `UPDATE t SET n = 2 WHERE id = 2`,
+		`UPDATE t SET id = 4, n = 'NaN' WHERE id = 3`)
+	l.until("the rest", func() bool { return len(l.records) == 4 && len(l.letters) == 3 })
+	require.Equal(t, map[string]any{"op": "r", "after": map[string]any{"id": "7", "n": "NaN"}}, l.letters[0].Value)
+	require.Equal(t, map[string]any{"op": "c", "after": map[string]any{"id": "2", "n": "NaN"}}, l.letters[1].Value)
+	require.Equal(t, map[string]any{"id": "4", "n": "NaN"}, l.letters[2].Value.(map[string]any)["after"])
+	require.Equal(t, "p.public.t", l.letters[2].Topic)
+	require.ErrorContains(t, l.letters[2].Fault, "column n")
+	require.NotNil(t, l.letters[2].Source.Offset)
 }
 
 func TestValidate(t *testing.T) {

@@ -3,6 +3,7 @@ package cdc_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -23,6 +24,9 @@ import (
 	"millrace/connect/postgres/pgtest"
 )
 
+// rounds multiplies how much the tests by chance do.
+var rounds = flag.Int("cdc.rounds", 1, "how often tests by chance go round")
+
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // lab is a database, a connector for it, and what has been stored: records and offset, both or none.
@@ -35,6 +39,7 @@ type lab struct {
 
 	offset  map[string]any
 	records []*event
+	letters []*plugin.SourceRecord // what could be no event
 	task    plugin.SourceTask
 	polls   int
 	log     slog.Level
@@ -146,6 +151,11 @@ func (l *lab) tryPoll() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	for _, r := range out {
+		if r.Fault != nil && l.props["errors.tolerance"] != "all" {
+			return false, r.Fault // the runner fails the task
+		}
+	}
 	l.store(out)
 	return len(out) > 0, l.task.Stored(context.Background())
 }
@@ -163,6 +173,10 @@ func (l *lab) store(out []*plugin.SourceRecord) {
 	for _, r := range out {
 		if r.Source.Offset != nil {
 			l.offset = roundTrip(l.t, r.Source.Offset)
+		}
+		if r.Fault != nil {
+			l.letters = append(l.letters, r)
+			continue
 		}
 		if r.Topic == "" {
 			continue

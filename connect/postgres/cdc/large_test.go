@@ -115,7 +115,7 @@ func TestLargeTransaction(t *testing.T) {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		most = max(most, m.HeapInuse)
-		if restarts < 3 && seen > restarts*rows/8 {
+		if restarts < 1+*rounds && seen > restarts*rows/8 {
 			restarts++
 			l.stop() // in the middle of it
 			l.start()

@@ -211,6 +211,12 @@ func (s *settings) topicFault(names []tableName) error {
 	return nil
 }
 
+// hidden says whether a column is masked.
+func (s *settings) hidden(t tableName, column string) bool {
+	full := t.String() + "." + column
+	return slices.ContainsFunc(s.masks, func(m *mask) bool { return matches(m.columns, full) })
+}
+
 // connection is how the database is reached.
 func (s *settings) connection() (*pgx.ConnConfig, error) {
 	more := map[string]string{}

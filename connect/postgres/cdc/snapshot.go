@@ -362,7 +362,7 @@ func (t *task) emitRow(ctx context.Context, at **table, o *origin, row *tuple) (
 		return key, err
 	})
 	if err != nil {
-		return nil, t.tolerate(err)
+		return nil, t.unfit(err, *at, opRead, nil, row)
 	}
 	e := t.events.envelope(o, change{t: *at, op: opRead, key: key, after: after, at: t.at.commit})
 	return e.Value.(*data.StructValue).Values[envSource].(*data.StructValue), nil

@@ -298,7 +298,7 @@ func (b *tableBuilder) keyOf(t *table, rel *relation, key []string, name string)
 		}
 		field := slices.IndexFunc(t.columns, func(c column) bool { return c.at == i })
 		full := t.name.String() + "." + k
-		hidden := slices.ContainsFunc(b.s.masks, func(m *mask) bool { return matches(m.columns, full) })
+		hidden := b.s.hidden(t.name, k)
 		// A key that is not of the identity may be null where only the identity is known.
 		required := identity(rel, i) || slices.Contains(t.rowKey, i)
 		coder, err := b.coder(rel.Columns[i], nil, required)

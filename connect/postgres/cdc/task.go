@@ -85,9 +85,6 @@ func (t *task) Start(ctx context.Context, props map[string]string, c plugin.Sour
 	if len(problems) > 0 {
 		return fmt.Errorf("%s: %s", problems[0].Key, problems[0].Message)
 	}
-	if strings.EqualFold(props["errors.tolerance"], "all") && s.onFailure == "fail" {
-		s.onFailure = "warn"
-	}
 	t.s, t.c, t.now = s, c, c.Now
 	t.logger = c.Logger.With("database", s.database, "slot", s.slot)
 	t.events = newEvents(s, c.Connector, c.Task, c.Now)
@@ -322,11 +319,16 @@ func (t *task) retryConnection(err error) error {
 	return nil
 }
 
-// tolerate passes over a row that cannot be made an event, if the settings say so.
-func (t *task) tolerate(err error) error {
-	var fault *rowFault
-	if !errors.As(err, &fault) || t.s.onFailure == "fail" {
+// unfit passes over a row that cannot be made an event, if event.processing.failure.handling.mode says so. Else it is
+// given away with what is wrong, in its place, for the runner to decide.
+func (t *task) unfit(err error, k *table, op any, old, now *tuple) error {
+	var f *rowFault
+	if !errors.As(err, &f) {
 		return err
+	}
+	if t.s.onFailure == "fail" {
+		t.events.unfit(k, op, old, now, err)
+		return nil
 	}
 	t.metrics.skipped.Inc()
 	if t.s.onFailure == "warn" {
