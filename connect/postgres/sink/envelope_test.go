@@ -148,7 +148,8 @@ func TestUnavailableColumns(t *testing.T) {
 func TestMovedRowsWithoutValues(t *testing.T) {
 	const ph = postgres.DefaultPlaceholder
 	fields := []data.Field{{Name: "id", Schema: schema(data.Int64)}, {Name: "a", Schema: schema(data.String)},
-		{Name: "b", Schema: schema(data.Bytes)}, {Name: "j", Schema: &data.Schema{Type: data.String, Name: postgres.JSONName}},
+		{Name: "b", Schema: schema(data.Bytes)},
+		{Name: "j", Schema: &data.Schema{Type: data.String, Name: postgres.JSONName}},
 		{Name: "n", Schema: optional(data.Int32)}}
 	s := data.NewStruct("v", fields...)
 	row := func(id int64, n int32, moved bool) data.Record {
@@ -160,7 +161,8 @@ func TestMovedRowsWithoutValues(t *testing.T) {
 		}
 		return r
 	}
-	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, a varchar(3) NOT NULL, b bytea NOT NULL, j jsonb NOT NULL, n int)")
+	d := newDB(t, `CREATE TABLE t (id bigint PRIMARY KEY, a varchar(3) NOT NULL, b bytea NOT NULL, j jsonb NOT NULL,
+		n int)`)
 	ts := newTopics()
 	ts.add("t", 0, row(1, 0, true))
 	ts.add("t", 0, row(2, 0, true))

@@ -168,6 +168,7 @@ func TestWholeFaultsAreNotReported(t *testing.T) {
 		{"long name", "", "1 to 63 bytes", nil, []string{"table.name.format", strings.Repeat("x", 64)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			d := newDB(t, "CREATE SCHEMA connect")
 			if tt.table != "" {
 				d.exec(tt.table)

@@ -54,6 +54,7 @@ func TestModes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.mode+" "+tt.pk+" "+tt.fields, func(t *testing.T) {
+			t.Parallel()
 			d := newDB(t)
 			switch tt.table {
 			case "kafka":

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"sync"
 	"testing"
@@ -17,6 +18,9 @@ import (
 	"millrace/connect/postgres/pgtest"
 	"millrace/connect/postgres/sink"
 )
+
+// rounds multiplies how much the tests by chance do.
+var rounds = flag.Int("sink.rounds", 1, "how often tests by chance go round")
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
