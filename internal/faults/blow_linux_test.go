@@ -76,8 +76,8 @@ func peopleBlows() []blow {
 		{"restart of a connector", func(f *flows) {
 			f.insist(http.MethodPost, "/connectors/"+f.any()+"/restart?includeTasks=true", nil)
 		}},
-		{"pause and resume", func(f *flows) { f.rest2("pause", "resume") }},
-		{"stop and resume", func(f *flows) { f.rest2("stop", "resume") }},
+		{"pause and resume", func(f *flows) { f.interlude("pause") }},
+		{"stop and resume", func(f *flows) { f.interlude("stop") }},
 	}
 }
 
@@ -94,11 +94,12 @@ func (f *flows) pauseUpTo(d time.Duration) {
 	pause(f.t.Context(), time.Duration(f.rand.Int64N(int64(d))))
 }
 
-func (f *flows) rest2(first, then string) {
+// interlude pauses or stops a connector for a while.
+func (f *flows) interlude(how string) {
 	name := f.any()
-	f.insist(http.MethodPut, "/connectors/"+name+"/"+first, nil)
+	f.insist(http.MethodPut, "/connectors/"+name+"/"+how, nil)
 	f.pauseUpTo(time.Second)
-	f.insist(http.MethodPut, "/connectors/"+name+"/"+then, nil)
+	f.insist(http.MethodPut, "/connectors/"+name+"/resume", nil)
 }
 
 // killNode kills a node, any if it is 0, and starts it again a while after.

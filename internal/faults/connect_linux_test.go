@@ -249,6 +249,6 @@ func (f *flows) explain() {
 	}
 	_, answer, err := f.rest(1, http.MethodGet, "/v1/groups/connect-"+sinkName, nil)
 	f.t.Logf("group: %s %v", answer, err)
-	rows, err := query(f.t.Context(), f.to, "SELECT connector, topic, kpartition, next_offset, epoch FROM connect.sink_offset")
+	rows, err := query(f.t.Context(), f.to, "SELECT topic, kpartition, next_offset, epoch FROM connect.sink_offset")
 	f.t.Logf("ledger: %s %v", strings.Join(rows, "; "), err)
 }

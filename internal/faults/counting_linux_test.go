@@ -195,7 +195,8 @@ func TestConnectHandOver(t *testing.T) {
 		t.Skip("starts processes and takes a minute")
 	}
 	prepare(t)
-	f := startFlows(t, nil, `CREATE TABLE ticks (id bigserial PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
+	f := startFlows(t, nil, `CREATE TABLE ticks (id bigserial PRIMARY KEY,
+		at timestamptz NOT NULL DEFAULT clock_timestamp())`)
 	f.put(sourceName, capture(t, f.from, f.toSource.port(), "hand"))
 	f.put(sinkName, deliver(t, f.to, f.sink.port(), `hand\.public\.ticks`))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -289,8 +289,8 @@ func (h *hand) indexed() string {
 	code := fmt.Sprint("k", h.r.IntN(40))
 	switch h.r.IntN(4) {
 	case 0, 1:
-		return fmt.Sprintf("INSERT INTO indexed VALUES ('%s', %s, 1) ON CONFLICT (code) DO UPDATE SET n = indexed.n + 1;", code,
-			h.big())
+		return fmt.Sprintf("INSERT INTO indexed VALUES ('%s', %s, 1) ON CONFLICT (code) DO UPDATE SET n = indexed.n + 1;",
+			code, h.big())
 	case 2:
 		return fmt.Sprintf(`UPDATE indexed SET code = code || '.' WHERE code = '%s'
 			AND NOT EXISTS (SELECT FROM indexed WHERE code = '%[1]s.');`, code)
@@ -318,7 +318,8 @@ func (h *hand) parts() string {
 		return fmt.Sprintf("UPDATE parts SET n = n + 1 WHERE id = %d;", id)
 	case 3:
 		return fmt.Sprintf(`UPDATE parts SET region = '%s' WHERE id = %d AND region = '%s'
-			AND NOT EXISTS (SELECT FROM parts WHERE id = %[2]d AND region = '%[1]s');`, string(rune('a'+h.r.IntN(3))), id, region)
+			AND NOT EXISTS (SELECT FROM parts WHERE id = %[2]d AND region = '%[1]s');`, string(rune('a'+h.r.IntN(3))), id,
+			region)
 	}
 	return fmt.Sprintf("DELETE FROM parts WHERE id = %d;", id)
 }
@@ -339,7 +340,7 @@ func (h *hand) evolving() string {
 // touch writes all rows anew: what a change of the table does to rows is not in the server's log.
 const touch = "UPDATE evolves SET a = a;"
 
-// evolve changes the columns of a table. A change that is not done, or of which nobody knows, is the next one's to find.
+// evolve changes the columns of a table. What came of a change that was disturbed, the next one finds.
 func (h *hand) evolve(ctx context.Context) {
 	extra := h.extra(ctx)
 	h.next++
