@@ -78,13 +78,15 @@ load: build
 	go run ./internal/load -harness '$(HARNESS)' -binary bin/millrace $(LOADFLAGS)
 
 # Three built processes under load: each kind of fault for a minute, a million records copied exactly once meanwhile, and
-# members of a group that come and go. A bit of all is part of `make test`. As root on Linux nodes are also cut off and out
-# of disk. FAULTFLAGS=-faults.only=cut,disk does some kinds, -faults.seed=N the same again.
+# members of a group that come and go; connectors between databases that are killed and cut, with more of each. A bit of all
+# is part of `make test`. As root on Linux nodes are also cut off and out of disk. FAULTFLAGS=-faults.only=cut,disk does some
+# kinds, -faults.seed=N the same again.
 FAULTTIME ?= 60s
 FAULTRECORDS ?= 1000000
+CONNECTFAULTS ?= -faults.roundtrip 3m -faults.kills 50 -faults.handovers 24
 faults:
-	go test -count 1 -timeout 30m -v ./internal/faults -faults.time $(FAULTTIME) -faults.records $(FAULTRECORDS) \
-	  $(FAULTFLAGS)
+	go test -count 1 -timeout 60m -v ./internal/faults -faults.time $(FAULTTIME) -faults.records $(FAULTRECORDS) \
+	  $(CONNECTFAULTS) $(FAULTFLAGS)
 
 clean:
 	rm -rf bin
