@@ -42,6 +42,21 @@ func (w *write) careful(ctx context.Context, rows []*row) error {
 	return nil
 }
 
+// orphanTries is how often a batch is tried before rows that refer to others which are not there are bad ones: those
+// may be on their way by another topic, or another task.
+const orphanTries = 3
+
+// orphanError is a row that refers to one which is not there yet.
+type orphanError struct{ err error }
+
+func (e *orphanError) Error() string { return e.err.Error() }
+func (e *orphanError) Unwrap() error { return e.err }
+
+func isOrphan(err error) bool {
+	var e *orphanError
+	return errors.As(err, &e)
+}
+
 // giveUp reports rows that waited in vain: those that others wait behind, or else all that failed.
 func (w *write) giveUp(ctx context.Context) error {
 	behind := map[string]bool{}
@@ -52,6 +67,17 @@ func (w *write) giveUp(ctx context.Context) error {
 	}
 	waiting := w.waiting
 	w.waiting = nil
+	tries := orphanTries
+	if w.cfg.retries >= 0 {
+		tries = min(tries, w.cfg.retries)
+	}
+	if w.failures < tries {
+		for _, wt := range waiting {
+			if wt.err != nil {
+				return &orphanError{fmt.Errorf("%s: %w", where(wt.row.record), wt.err)}
+			}
+		}
+	}
 	for _, wt := range waiting {
 		if wt.err == nil || len(behind) > 0 && !behind[wt.row.heldBy()] {
 			w.waiting = append(w.waiting, wt)

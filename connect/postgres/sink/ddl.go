@@ -292,6 +292,7 @@ type target struct {
 	schema, name string
 	full         string // for people
 	table        *table // nil: not read, or not there
+	rows         bool   // records were structs or maps
 }
 
 func (t *task) target(name string) (*target, error) {

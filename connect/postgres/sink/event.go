@@ -341,7 +341,9 @@ func (c *config) keyFields(l *layout, r *plugin.SinkRecord, ev *event) error {
 func (c *config) recordKey(l *layout, r *plugin.SinkRecord) error {
 	switch key := r.Key.(type) {
 	case nil:
-		return fmt.Errorf("the key is null, and %s=record_key", namesOf(c.class).pkMode)
+		n := namesOf(c.class)
+		return fmt.Errorf("the key is null, and %s=record_key: give the source's table a key, or its connector "+
+			"message.key.columns, or set %s=none and insert.mode=insert", n.pkMode, n.pkMode)
 	case *data.StructValue:
 		for i := range key.Schema.Fields {
 			f := &key.Schema.Fields[i]

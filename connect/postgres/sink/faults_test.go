@@ -302,6 +302,39 @@ func TestBadReferenceThenGood(t *testing.T) {
 	require.Equal(t, "1|good|1\n2|good|1\n", d.text("SELECT * FROM child ORDER BY 1"))
 }
 
+// A row may refer to one that another task, or another topic, brings a moment later: it is tried again before it is
+// bad.
+func TestParentComesLate(t *testing.T) {
+	d := newDB(t, "CREATE TABLE parent (id bigint PRIMARY KEY)",
+		"CREATE TABLE child (id bigint PRIMARY KEY, name text, n int REFERENCES parent)")
+	ts := newTopics()
+	ts.add("child", 0, record(1, "child", int32(9)))
+	r := newRunner(t, ts, settings(native, d.url))
+	require.NoError(t, r.start(t.Context(), tp("child", 0)))
+	defer r.stop()
+	require.True(t, plugin.IsRetriable(r.task.Put(t.Context(), r.batch())))
+	require.Empty(t, r.reported)
+	d.exec("INSERT INTO parent VALUES (9)")
+	require.NoError(t, r.drain(t.Context()))
+	require.Empty(t, r.reported)
+	require.Equal(t, "1|child|9\n", d.text("SELECT * FROM child"))
+}
+
+// A text among structs is a bad record, and no reason to stop or to have a column for texts.
+func TestTextAmongStructs(t *testing.T) {
+	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text, n int)")
+	ts := newTopics()
+	ts.add("t", 0, record(1, "a", int32(1)))
+	text := record(2, "", nil)
+	text.ValueSchema, text.Value = schema(data.String), "just a text"
+	ts.add("t", 0, text)
+	ts.add("t", 0, record(3, "b", int32(3)))
+	r := run(t, ts, settings(native, d.url))
+	require.Equal(t, []int64{1}, offsets(r.reported))
+	require.ErrorContains(t, r.reasons[0], "record_value")
+	require.Equal(t, "1|a|1\n3|b|3\n", d.text("SELECT * FROM t ORDER BY 1"))
+}
+
 // A unique column may change hands within a batch.
 func TestUniqueValuesChangeHands(t *testing.T) {
 	d := newDB(t, "CREATE TABLE t (id bigint PRIMARY KEY, name text UNIQUE, n int)",

@@ -44,12 +44,20 @@ func (c *config) connect(ctx context.Context) (*session, error) {
 	}
 	s := &session{Conn: conn, pooler: c.pooler, prepared: map[string]string{}, copies: map[string]*temporary{}}
 	err = conn.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMP')").Scan(&s.temps)
+	if err == nil && !c.pooler {
+		_, err = conn.Exec(ctx, "SELECT set_config('lock_timeout', $1, false) WHERE current_setting('lock_timeout') = '0'",
+			strconv.FormatInt(lockLimit.Milliseconds(), 10))
+	}
 	if err != nil {
 		s.drop()
 		return nil, postgres.Explain(err, "connect")
 	}
 	return s, nil
 }
+
+// lockLimit is how long a statement waits for a lock before the batch is tried again, so that people hear of it. What
+// the role or the URL says comes before it.
+const lockLimit = time.Minute
 
 // drop closes a session whose server may not answer any more.
 func (s *session) drop() {

@@ -204,7 +204,7 @@ func (t *task) Put(ctx context.Context, b *plugin.SinkBatch) error {
 		clear(t.reported)
 		return nil
 	}
-	if ctx.Err() != nil || !postgres.FaultOf(err).Transient() && !errors.Is(err, errBehind) {
+	if ctx.Err() != nil || !postgres.FaultOf(err).Transient() && !errors.Is(err, errBehind) && !isOrphan(err) {
 		return err
 	}
 	t.failures++
@@ -237,6 +237,8 @@ func (t *task) put(ctx context.Context, b *plugin.SinkBatch) error {
 			return err
 		case errors.Is(err, errBehind):
 			return cmp.Or(t.ledger.look(ctx, t.conn, t.parts), err)
+		case isOrphan(err):
+			return err
 		case perRecord(err) && w.care < immediate:
 			if w.care++; w.atCommit {
 				w.care = immediate

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"millrace/client"
@@ -121,11 +122,41 @@ func (w *write) rows(ctx context.Context) ([]*row, error) {
 		byTarget[it.target] = layouts
 	}
 	for _, tg := range targets {
-		if _, err := w.ensure(ctx, tg, distinct(byTarget[tg])); err != nil {
+		layouts := distinct(byTarget[tg])
+		_, err := w.ensure(ctx, tg, layouts)
+		rows := slices.DeleteFunc(slices.Clone(layouts), bareText)
+		tg.rows = tg.rows || len(rows) > 0
+		if err != nil && tg.rows && tg.table != nil && isSchemaError(err) && len(rows) < len(layouts) {
+			if items, err = w.withoutTexts(ctx, items, tg, err); err == nil {
+				_, err = w.ensure(ctx, tg, rows)
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	return w.bound(ctx, items)
+}
+
+// bareText says whether records of a layout are bare texts, for which there is a column of its own.
+func bareText(l *layout) bool {
+	return slices.ContainsFunc(l.fields, func(f field) bool { return f.from == fromRow })
+}
+
+// withoutTexts reports the texts among items for a table that has no column for them, and whose records are none
+// otherwise.
+func (w *write) withoutTexts(ctx context.Context, items []item, tg *target, why error) ([]item, error) {
+	var keep []item
+	for _, it := range items {
+		if it.target != tg || it.layout == nil || !bareText(it.layout) {
+			keep = append(keep, it)
+			continue
+		}
+		if err := w.bad(ctx, it.record, fmt.Errorf("the value is a bare text: %s", why)); err != nil {
+			return nil, err
+		}
+	}
+	return keep, nil
 }
 
 func distinct(layouts []*layout) (out []*layout) {
