@@ -114,7 +114,8 @@ func (s *server) call(method, path, ctype, body string) (string, error) {
 	if ctype != "" {
 		req.Header.Set("Content-Type", ctype)
 	}
-	client := &http.Client{Timeout: 120 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true}}
+	plain := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	client := &http.Client{Timeout: 120 * time.Second, Transport: plain}
 	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
