@@ -138,7 +138,9 @@ func New(cfg Config) (_ *Worker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w.providers, err = provider.New(provider.Options{Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: cfg.Environment})
+	w.providers, err = provider.New(provider.Options{
+		Paths: s.FilePaths, EnvAllow: s.EnvAllow, Environment: cfg.Environment,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +169,9 @@ func (w *Worker) newHerd() (*herd, error) {
 	}
 	h := &herd{
 		settings: s, workerID: w.cfg.WorkerID, node: w.cfg.NodeID, gone: w.cfg.Gone, store: w.store, runner: runner,
-		providers: w.providers, class: w.Class, hidden: w.hidden, log: w.logger("herd"), statuses: newStatuses(w.store, w.log),
-		events: make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
+		providers: w.providers, class: w.Class, hidden: w.hidden, log: w.logger("herd"),
+		statuses: newStatuses(w.store, w.log),
+		events:   make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
 		units: make(map[workID]*unit), requests: make(map[string]requested),
 	}
 	h.metrics = newMetrics(w.cfg.Registerer, h)
