@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"millrace/connect/data"
 	"millrace/connect/postgres"
@@ -224,6 +225,9 @@ func (t *task) reread(ctx context.Context, k *table, m *message) error {
 		sql += postgres.Quote(k.wire[at].Name) + " = $" + strconv.Itoa(i+1)
 		args = append(args, m.new.texts[at])
 	}
+	if err := t.visible(ctx, t.reading.xid); err != nil {
+		return err
+	}
 	res := t.session.sql.PgConn().ExecParams(ctx, sql, args, nil, nil, nil).Read()
 	if f := postgres.FaultOf(res.Err); f == postgres.Schema || f == postgres.Denied {
 		return nil // the table has changed since, or may not be read
@@ -241,6 +245,24 @@ func (t *task) reread(ctx context.Context, k *table, m *message) error {
 		}
 	}
 	return nil
+}
+
+// visible waits until others see a transaction that was read from the stream, which is a moment later, or more where its
+// user waits for a standby. Before that, a row that it wrote is not there, or another one is under its key.
+func (t *task) visible(ctx context.Context, xid uint32) error {
+	for {
+		text, err := t.session.view(ctx)
+		if err != nil {
+			return err
+		}
+		v, err := parseView(text)
+		if err != nil || v.sees(xid) {
+			return err
+		}
+		if err := wait(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 func (t *task) delete(at lsn, k *table, m *message) error {

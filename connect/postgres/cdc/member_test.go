@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"millrace/connect/plugin"
+	"millrace/connect/postgres/pgtest"
 )
 
 // keeper is a connector of all tables called w and a digit, which keeps its publication.
@@ -104,4 +109,52 @@ func TestMoreIsCaptured(t *testing.T) {
 	require.Len(t, l.records, n)
 	require.Equal(t, seen["published"], l.offset["published"])
 	require.Equal(t, seen["scope"], l.offset["scope"])
+}
+
+// The stream brings a transaction before others see it. A row that it moved is read again only once it is there.
+func TestMovedRowBeforeItIsVisible(t *testing.T) {
+	s := pgtest.New(t, pgtest.Options{})
+	l := labOn(t, s, toast)
+	l.streaming()
+	l.exec(insertToast(1))
+	s.Config(t, "synchronous_standby_names", "nobody")
+	mover := s.Connect(t, l.url)
+	moved := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := mover.Exec(context.Background(), `UPDATE t SET id = 2, other = 7`)
+		moved <- err
+	})
+	waiting := func() (n int) {
+		require.NoError(t, l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE
+			wait_event = 'SyncRep'`).Scan(&n))
+		return n
+	}
+	for end := time.Now().Add(10 * time.Second); waiting() == 0; {
+		require.True(t, time.Now().Before(end), "nobody waits for the standby")
+	}
+	polled := make(chan []*plugin.SourceRecord, 1)
+	wg.Go(func() {
+		for {
+			out, err := l.receive()
+			if len(out) > 1 || err != nil {
+				polled <- out
+				return
+			}
+			l.store(out)
+		}
+	})
+	select {
+	case <-polled:
+		require.Fail(t, "the row was not waited for")
+	case <-time.After(300 * time.Millisecond):
+	}
+	s.Config(t, "synchronous_standby_names", "")
+	require.NoError(t, <-moved)
+	l.store(<-polled)
+	wg.Wait()
+	l.caughtUp("t")
+	for _, e := range l.on("p.public.t") {
+		require.NotContains(t, e.headers, "__unavailable")
+	}
 }
