@@ -374,6 +374,7 @@ func (t *task) readChunk(ctx context.Context, w *window, c *chunkedTable, p publ
 // closeWindow gives away what is left of the chunk, and goes on to the next.
 func (t *task) closeWindow(ctx context.Context, w *window) error {
 	t.window = nil
+	t.tries.stale = 0
 	mark := markMore
 	if w.state.Signal != "" {
 		mark = markIncremental

@@ -288,6 +288,7 @@ func (t *task) readTable(ctx context.Context, r *wholeRead, state *snapshotState
 		}
 	}
 	state.Todo, state.Rows, r.table = slices.Clone(state.Todo[1:]), state.Rows+x.rows, nil
+	t.tries.stale = 0
 	if r.view != "" && t.s.snapshot.streaming {
 		state.Read = append(state.Read, readTable{x.name, r.view, r.until.String()})
 	}

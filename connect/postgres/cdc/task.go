@@ -72,8 +72,12 @@ func (t *task) enter(ctx context.Context) (context.Context, func()) {
 // tries count what failed in a row.
 type tries struct {
 	connection, slot int
+	stale            int // since a table or a chunk was last read: what was known of a table was of yesterday
 	logged           time.Time
 }
+
+// maxStale is how often the catalog is looked at anew, as a column or a table that it had was not there any more.
+const maxStale = 3
 
 // batchBytes bounds the texts behind one poll.
 const batchBytes = 8 << 20
@@ -273,6 +277,9 @@ func (t *task) recover(err error) error {
 	switch {
 	case isPG && pg.Code == "55006" && strings.Contains(pg.Message, "active"):
 		return t.retrySlot(err)
+	case isPG && (pg.Code == "42703" || pg.Code == "42P01") && t.tries.stale < maxStale:
+		t.tries.stale++
+		return t.retryConnection(err)
 	case postgres.FaultOf(err).Transient(), isPG && pg.Code == "42710": // another node was faster with slot or publication
 		return t.retryConnection(err)
 	case isPG && pg.Code == "42704" && strings.Contains(pg.Message, "publication"):
