@@ -247,8 +247,8 @@ func (t *task) reread(ctx context.Context, k *table, m *message) error {
 	return nil
 }
 
-// visible waits until others see a transaction that was read from the stream, which is a moment later, or more where its
-// user waits for a standby. Before that, a row that it wrote is not there, or another one is under its key.
+// visible waits until others see a transaction that was read from the stream, which is a moment later, or more where
+// its user waits for a standby. Before that, a row that it wrote is not there, or another one is under its key.
 func (t *task) visible(ctx context.Context, xid uint32) error {
 	for {
 		text, err := t.session.view(ctx)

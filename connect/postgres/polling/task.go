@@ -215,9 +215,11 @@ func (t *task) connect(ctx context.Context) error {
 	if t.system, err = systemOf(ctx, conn); err != nil {
 		return err
 	}
-	// A window stays open for as long as its pages take to be written.
+	// A window stays open for as long as its pages take to be written. A lock of somebody else's is waited for a minute at
+	// a time, so that people hear of it; what the role or the URL says comes before that.
 	for _, sql := range []string{"SET idle_in_transaction_session_timeout = 0",
-		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", int64(marker))} {
+		fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", int64(marker)),
+		"SELECT set_config('lock_timeout', '60000', false) WHERE current_setting('lock_timeout') = '0'"} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return err
 		}
