@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func (g *rig) testFaults(t *testing.T) {
 			for _, f := range g.faults(t, op) {
 				if !g.clean || before == nil {
 					g.restore(t)
-					before = g.state(t)
+					before = g.settled(t)
 				}
 				a := g.send(t, f.request)
 				sent++
@@ -55,9 +56,10 @@ func (g *rig) testFaults(t *testing.T) {
 				if f.method == http.MethodGet {
 					continue
 				}
-				g.clean = reflect.DeepEqual(before, g.state(t))
+				after := g.state(t)
+				g.clean = reflect.DeepEqual(before, after)
 				if !g.clean && op.OperationID != "produceKafkaRecords" { // which stores the records before the fault
-					t.Errorf("%s changed the node: %s", f.what, f.request)
+					t.Errorf("%s changed the node: %s\n%s", f.what, f.request, changes(before, after))
 				}
 			}
 		})
@@ -82,6 +84,29 @@ func (g *rig) state(t *testing.T) []json.RawMessage {
 	out := make([]json.RawMessage, len(paths))
 	for i, path := range paths {
 		g.call(t, "GET", path, nil, &out[i])
+	}
+	return out
+}
+
+// settled is the state once nothing changes any more of what was restored.
+func (g *rig) settled(t *testing.T) []json.RawMessage {
+	t.Helper()
+	last := g.state(t)
+	require.Eventually(t, func() bool {
+		now := g.state(t)
+		same := reflect.DeepEqual(last, now)
+		last = now
+		return same
+	}, 10*time.Second, time.Millisecond)
+	return last
+}
+
+// changes shows what differs between two states.
+func changes(before, after []json.RawMessage) (out string) {
+	for i := range before {
+		if string(before[i]) != string(after[i]) {
+			out += fmt.Sprintf("%s\n%s\n", before[i], after[i])
+		}
 	}
 	return out
 }
