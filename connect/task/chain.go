@@ -32,14 +32,6 @@ type link struct {
 	negate bool
 }
 
-// CheckChain says what is wrong with the transforms and predicates in the settings of a connector. Converters are
-// looked at with it, but for what only their own settings can tell (convert.Check).
-func CheckChain(props map[string]string) []plugin.Problem {
-	b := &chainBuilder{reader: reader{props: props}}
-	b.build()
-	return b.problems
-}
-
 // chainBuilder makes the transforms of a chain.
 type chainBuilder struct {
 	reader
@@ -116,9 +108,9 @@ func within(props map[string]string, prefix string, but ...string) map[string]st
 	return out
 }
 
-// ConverterOf is the converter that settings ask for, which is "key", "value" or "header", and its settings: those of
+// converterOf is the converter that settings ask for, which is "key", "value" or "header", and its settings: those of
 // the worker's own unless the connector names another class.
-func ConverterOf(which string, props map[string]string, d Converters) (class string, settings map[string]string) {
+func converterOf(which string, props map[string]string, d Converters) (class string, settings map[string]string) {
 	prefix := which + ".converter"
 	defaults := map[string]string(nil)
 	switch which {
@@ -146,15 +138,15 @@ func newChain(props map[string]string, d Converters, deps convert.Deps) (*chain,
 	c := &chain{links: b.links}
 	var err error
 	var settings map[string]string
-	c.keyClass, settings = ConverterOf("key", props, d)
+	c.keyClass, settings = converterOf("key", props, d)
 	if c.key, err = convert.New(c.keyClass, true, settings, deps); err != nil {
 		b.bad("key.converter", "%v", err)
 	}
-	c.valueClass, settings = ConverterOf("value", props, d)
+	c.valueClass, settings = converterOf("value", props, d)
 	if c.value, err = convert.New(c.valueClass, false, settings, deps); err != nil {
 		b.bad("value.converter", "%v", err)
 	}
-	c.headerClass, settings = ConverterOf("header", props, d)
+	c.headerClass, settings = converterOf("header", props, d)
 	if c.header, err = convert.NewHeader(c.headerClass, settings, deps); err != nil {
 		b.bad("header.converter", "%v", err)
 	}
