@@ -175,7 +175,8 @@ func (b *bad) produce(topic string, values ...string) {
 // value is a value of JsonConverter's, of an id and a column.
 func value(id int, kind, column, payload string) string {
 	return fmt.Sprintf(`{"schema":{"type":"struct","optional":false,"fields":[
-		{"field":"id","type":"int32","optional":false},{"field":%q,"type":%q,"optional":true}]},"payload":{"id":%d,%[1]q:%[4]s}}`, column, kind, id, payload)
+		{"field":"id","type":"int32","optional":false},{"field":%q,"type":%q,"optional":true}]},
+		"payload":{"id":%d,%[1]q:%[4]s}}`, column, kind, id, payload)
 }
 
 func (b *bad) wrongPassword() {

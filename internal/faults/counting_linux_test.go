@@ -127,7 +127,7 @@ func (f *flows) awaitCounts(c *counters) {
 			if slices.Equal(want, got) {
 				break
 			}
-			if time.Since(start) > patience {
+			if time.Since(start) > 3*patience {
 				f.explain()
 				require.Equal(f.t, want, got, "count, distinct, sums and maximum of table %s", table)
 			}

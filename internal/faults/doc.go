@@ -8,10 +8,10 @@
 // Two more runs are of groups: workers that copy a topic in transactions, of which the copy must have each record once
 // and no reader may see a part; and members that come and go, whose partitions others must read at once.
 //
-// Four more are of connectors between two databases of a real PostgreSQL: tables of every type, rows and columns of
-// which change, are equal in the end; rows are counted, so that none is missing or there twice; hand-overs are measured;
-// and whatever can be wrong with what connectors are given is said in words that help. Their faults are of the nodes, of
-// sessions and the server of the database, of the network to it, and of people who pause, stop and restart.
+// Four more are of connectors between two databases of a real PostgreSQL: tables of every type are equal in the end,
+// whatever became of their rows and columns; rows are counted, so that none is missing or there twice; hand-overs are
+// measured; and whatever can be wrong with what connectors are given is said in words that help. Their faults are of
+// nodes, of sessions and the server of the database, of the network to it, and of people who pause, stop and restart.
 //
 // As root on Linux the first test starts itself again in namespaces of its own: a network of a bridge and three hosts,
 // to cut, and small disks in memory, to fill. They end with it. Elsewhere it leaves out what needs them and says so.
