@@ -19,6 +19,7 @@ type partition struct {
 	position int64 // of the next record to write, as the ledger has it
 	epoch    int64
 	pending  int64 // the position that a transaction whose end is not known would have set, -1 if there is none
+	adopted  bool  // the position is the group's, as the ledger had none
 }
 
 // fencedError says that a partition is another task's.
@@ -94,7 +95,9 @@ func (l *ledger) claim(ctx context.Context, s *session, open []plugin.OpenPartit
 			if err != nil {
 				return err
 			}
-			got[p.TopicPartition] = &partition{position: next, epoch: row.epoch + 1, pending: -1}
+			got[p.TopicPartition] = &partition{
+				position: next, epoch: row.epoch + 1, pending: -1, adopted: row.next < 0 && p.Committed > p.Start,
+			}
 			topics, numbers = append(topics, p.Topic), append(numbers, p.Partition)
 			nexts, ids = append(nexts, next), append(ids, p.TopicID)
 		}

@@ -142,6 +142,11 @@ func (t *task) Open(ctx context.Context, partitions []plugin.OpenPartition) erro
 	for at, p := range got {
 		t.parts[at] = p
 		t.Seek(at, p.position)
+		if p.adopted {
+			t.Logger.Warn("the offset ledger knows nothing of a partition that the consumer group has read: what was read "+
+				"is taken as written; if it is not, because the database was made again or restored, stop the connector and "+
+				"reset its offsets", "partition", at.String(), "offset", p.position)
+		}
 	}
 	return nil
 }
