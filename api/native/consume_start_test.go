@@ -1,6 +1,7 @@
 package native_test
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -21,11 +22,11 @@ func TestStartThatMovesMeanwhile(t *testing.T) {
 		}
 		del := kmsg.NewPtrDeleteRecordsRequest()
 		del.Topics = []kmsg.DeleteRecordsRequestTopic{{
-			Topic: "t", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Offset: start.Add(1)}},
+			Topic: "t", Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Offset: min(start.Add(1), 40)}},
 		}}
-		resp, err := del.RequestWith(t.Context(), e.producer)
-		require.NoError(t, err)
-		require.Zero(t, resp.Topics[0].Partitions[0].ErrorCode)
+		// Two that overtake each other are refused, and the stream goes on when the test has ended: a goroutine of its own
+		// must not end here.
+		_, _ = del.RequestWith(context.Background(), e.producer)
 		return nil
 	}
 	for _, query := range []string{"?offset=earliest", "", "?timestamp=0"} {
@@ -44,4 +45,5 @@ func TestStartThatMovesMeanwhile(t *testing.T) {
 	left.Store(100)
 	r = e.get("/v1/topics/t/records", "application/json")
 	require.Equal(t, http.StatusRequestedRangeNotSatisfiable, r.status, "it is not tried for ever")
+	left.Store(0)
 }

@@ -165,8 +165,8 @@ func (h *hub) fetch(r *hubReader, offsets []int64) {
 	r.stopped = false
 	a := &hubAnswer{reader: r, arena: h.tails.consumer.edge.Arena()}
 	h.fetching.Go(func() {
+		defer func() { h.answers <- a }() // recall waits for it, whatever becomes of the fetch
 		a.results, a.err = h.tails.consumer.client.Fetch(record.WithArena(ctx, a.arena), req)
-		h.answers <- a
 	})
 }
 
