@@ -307,8 +307,6 @@ type ConnectorIgnoredSetting struct {
 }
 
 // ConnectorInfo A connector.
-//
-// Example: {"config":{"connection.password":"[hidden]","connector.class":"PostgresSource","name":"orders-source","topic.prefix":"shop."},"name":"orders-source","tasks":[{"connector":"orders-source","task":0}],"type":"source"}
 type ConnectorInfo struct {
 	// Config Settings, as texts.
 	//
@@ -471,8 +469,6 @@ type ConnectorSettings map[string]interface{}
 type ConnectorState string
 
 // ConnectorStatus The state of a connector and its tasks.
-//
-// Example: {"connector":{"state":"RESTARTING","worker_id":"10.0.0.7:8082"},"name":"orders-source","tasks":[{"id":0,"state":"RUNNING","worker_id":"10.0.0.7:8082"}],"type":"source"}
 type ConnectorStatus struct {
 	// Connector The state of a connector, without its tasks.
 	Connector ConnectorPartStatus `json:"connector"`
