@@ -169,6 +169,9 @@ func TestRestarts(t *testing.T) {
 	f.run(
 		step{"POST /connectors/c/restart", "", 204, ``},
 		step{"POST /connectors/c/restart?includeTasks=false&onlyFailed=false", "", 204, ``},
+	)
+	f.await("/connectors/c/status", `{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"FAILED"}]}`)
+	f.run(
 		step{"POST /connectors/c/restart?onlyFailed=true", "", 202,
 			`{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"FAILED"}]}`},
 		step{"POST /connectors/c/restart?includeTasks=true&onlyFailed=true", "", 202,
