@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -261,9 +262,16 @@ func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) 
 	return nil
 }
 
+// errViewEnded says that the connection which made the slot has ended, and what it exported with it.
+var errViewEnded = errors.New("the connection that holds the slot's snapshot has ended")
+
 // importView begins a transaction that sees what the slot begins with.
 func importView(ctx context.Context, c *pgx.Conn, exported string) error {
 	_, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+literal(exported))
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "22023" || pg.Code == "42704") { // PostgreSQL 16 and later say the second
+		return errViewEnded
+	}
 	return postgres.Explain(err, "begin the snapshot")
 }
 

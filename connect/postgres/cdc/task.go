@@ -280,7 +280,8 @@ func (t *task) recover(err error) error {
 	case isPG && (pg.Code == "42703" || pg.Code == "42P01") && t.tries.stale < maxStale:
 		t.tries.stale++
 		return t.retryConnection(err)
-	case postgres.FaultOf(err).Transient(), isPG && pg.Code == "42710": // another node was faster with slot or publication
+	case postgres.FaultOf(err).Transient(), errors.Is(err, errViewEnded),
+		isPG && pg.Code == "42710": // another node was faster with slot or publication
 		return t.retryConnection(err)
 	case isPG && pg.Code == "42704" && strings.Contains(pg.Message, "publication"):
 		return fmt.Errorf("%w. The log of the slot is older than the publication, which cannot be decoded: drop the slot, "+
