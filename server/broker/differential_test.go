@@ -210,8 +210,9 @@ func initStep(what string, change func(*kmsg.InitProducerIDRequest)) step {
 	}}
 }
 
-// began is the time from which the tests count: older records would begin a new segment each.
-var began = time.Now().UnixMilli()
+// began is the time from which the tests count: records much older would begin a new segment each. All that nodes date
+// themselves, such as markers, is far behind what is looked up.
+var began = time.Now().Add(-time.Hour).UnixMilli()
 
 // timed builds a batch of records with those timestamps, in milliseconds since began.
 func timed(at ...int64) []byte {
