@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,13 +115,14 @@ func (b *bad) says(text string, words []string) {
 	b.t.Logf("%s", text)
 }
 
-// fails waits until a task fails, in these words.
+// fails waits until a task fails, in these words. It may have failed otherwise before, and have been started again.
 func (b *bad) fails(name string, words ...string) {
 	b.t.Helper()
 	for start := time.Now(); ; pause(b.t.Context(), 20*time.Millisecond) {
 		s, err := b.status(name)
 		for _, u := range s.Tasks {
-			if u.State == "FAILED" {
+			lacks := func(w string) bool { return !strings.Contains(u.Trace, w) }
+			if u.State == "FAILED" && !slices.ContainsFunc(words, lacks) {
 				b.says(u.Trace, words)
 				return
 			}
