@@ -20,7 +20,7 @@ func TestReadingCompactedTopics(t *testing.T) {
 	n := servertest.Start(t, servertest.Options{Broker: broker})
 	r := start(t, n.Requestor())
 	r.update(store.PutConnector("c0", nil))
-	require.NoError(t, r.AddTopic(t.Context(), "c0", "t", 0))
+	require.NoError(t, r.AddTopics(t.Context(), "c0", 0, "t"))
 	_, err := r.OffsetTopic(t.Context())
 	require.NoError(t, err)
 	topics := []string{store.DefaultConfigTopic, store.DefaultStatusTopic, store.DefaultOffsetTopic}
@@ -100,7 +100,7 @@ func (r *running) changeAnything(chance *rand.Rand, written *int) {
 		require.NoError(r.t, r.ForgetTaskStatus(ctx, name, 2))
 		*written += 2
 	case 4:
-		require.NoError(r.t, r.AddTopic(ctx, name, fmt.Sprint("t", chance.IntN(9)), 0))
+		require.NoError(r.t, r.AddTopics(ctx, name, 0, fmt.Sprint("t", chance.IntN(9))))
 		*written++
 	case 5:
 		d := client.Decision(chance.IntN(3) > 0)

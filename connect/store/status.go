@@ -288,17 +288,23 @@ func (s *Store) ForgetTaskStatus(ctx context.Context, name string, from int) err
 	return s.put(ctx, gone...)
 }
 
-// AddTopic notes that a connector uses a topic. What is known is not written again.
-func (s *Store) AddTopic(ctx context.Context, connector, topic string, task int) error {
-	known := false
-	s.statusNow.Load().look(connector, func(e *statusEntry) { _, known = e.topics[topic] })
-	if known {
-		return nil
+// AddTopics notes that a connector uses topics. What is known is not written again.
+func (s *Store) AddTopics(ctx context.Context, connector string, task int, topics ...string) error {
+	topics = slices.Clone(topics)
+	s.statusNow.Load().look(connector, func(e *statusEntry) {
+		topics = slices.DeleteFunc(topics, func(topic string) bool {
+			_, known := e.topics[topic]
+			return known
+		})
+	})
+	records := make([]outRecord, len(topics))
+	for i, topic := range topics {
+		var use topicUse
+		use.Topic.Name, use.Topic.Connector, use.Topic.Task = topic, connector, task
+		use.Topic.Discovered = s.opts.Now().UnixMilli()
+		records[i] = outRecord{topicStatusKey(connector, topic), encode(use)}
 	}
-	var use topicUse
-	use.Topic.Name, use.Topic.Connector, use.Topic.Task = topic, connector, task
-	use.Topic.Discovered = s.opts.Now().UnixMilli()
-	return s.put(ctx, outRecord{topicStatusKey(connector, topic), encode(use)})
+	return s.put(ctx, records...)
 }
 
 // ResetTopics forgets which topics a connector has used.

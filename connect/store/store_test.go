@@ -354,14 +354,14 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, r.PutConnectorStatus(ctx, "c-1", run, false))
 	hurt := store.Status{State: "FAILED", Trace: "why\nso", WorkerID: "a:1", Generation: 3}
 	require.NoError(t, r.PutTaskStatus(ctx, "c-1", 0, hurt, false))
-	require.NoError(t, r.AddTopic(ctx, "c-1", "t", 0))
+	require.NoError(t, r.AddTopics(ctx, "c-1", 0, "t"))
 	require.NoError(t, r.Fresh(ctx))
 	got, ok := r.ConnectorStatus("c-1")
 	require.True(t, ok)
 	require.Equal(t, run, got)
 	require.Equal(t, map[int]store.Status{0: hurt}, r.TaskStatuses("c-1"))
 	require.Equal(t, []string{"t"}, r.Topics("c-1"))
-	require.NoError(t, r.AddTopic(ctx, "c-1", "t", 0))
+	require.NoError(t, r.AddTopics(ctx, "c-1", 0, "t"))
 	log := map[string]string{}
 	for _, rec := range r.log(store.DefaultStatusTopic) {
 		require.NotContains(t, log, rec.key)

@@ -33,6 +33,7 @@ type run struct {
 	registry *registry
 	metrics  *metrics
 	dead     *deadLetters
+	notes    *notes
 	connect  plugin.Connector
 	endShow  func() // ends registry
 
@@ -70,6 +71,9 @@ func (r *Runner) newRun(s Spec) (*run, error) {
 		count: func() { t.metrics.failures.retries.Inc() },
 	}
 	t.dead = newDeadLetters(t)
+	t.notes = openNotes(func(ctx context.Context, topics []string) error {
+		return r.opts.Store.AddTopics(ctx, s.Connector, s.ID, topics...)
+	}, t.log)
 	return t, nil
 }
 
@@ -80,8 +84,9 @@ func (t *run) serde() *serde.Serde {
 	return t.opts.Serde()
 }
 
-// close takes away what the run shows, and its files.
+// close ends what the run does beside the task, and takes away what it shows, and its files.
 func (t *run) close() {
+	t.notes.close()
 	t.endShow()
 	t.dirMu.Lock()
 	dirs := t.dirs

@@ -42,7 +42,7 @@ type sink struct {
 	work  []*scan                             // fetched, not gone through
 	batch *plugin.SinkBatch                   // that the sink has to take, nil: none
 	slab  []plugin.SinkRecord
-	noted map[string]bool // topics that the connector is known to use
+	noted map[string]bool // topics of which it was told that the connector uses them
 
 	tries   backoff // of the batch in hand
 	retryAt time.Time
@@ -216,7 +216,7 @@ func (s *sink) deliver(ctx context.Context) error {
 				p.taken = next
 			}
 		}
-		s.note(ctx)
+		s.note()
 		m.sent.Add(float64(len(s.batch.Records)))
 		m.active.Sub(float64(len(s.batch.Records)))
 		s.batch = nil
@@ -238,16 +238,12 @@ func (s *sink) deliver(ctx context.Context) error {
 }
 
 // note notes which topics the connector uses.
-func (s *sink) note(ctx context.Context) {
+func (s *sink) note() {
 	for at := range s.batch.Next {
-		if s.opts.NoTopicTracking || s.noted[at.Topic] {
-			continue
+		if !s.opts.NoTopicTracking && !s.noted[at.Topic] {
+			s.notes.add(at.Topic)
+			s.noted[at.Topic] = true
 		}
-		if err := s.opts.Store.AddTopic(ctx, s.spec.Connector, at.Topic, s.spec.ID); err != nil {
-			s.log.Debug("the use of a topic could not be noted", "topic", at.Topic, "err", err)
-			continue
-		}
-		s.noted[at.Topic] = true
 	}
 }
 

@@ -33,7 +33,7 @@ type target struct {
 	round   int           // in which it was looked at
 	batch   int           // most bytes of a batch
 	slots   []*slot       // batches under way, by partition
-	noted   bool          // the connector is known to use the topic
+	noted   bool          // it was told that the connector uses the topic
 	written bool          // in this transaction
 }
 

@@ -52,7 +52,7 @@ func (s *source) transact(ctx context.Context, records []*plugin.SourceRecord, f
 	s.freshMu.Lock()
 	s.fresh = time.Time{}
 	s.freshMu.Unlock()
-	s.note(ctx)
+	s.note()
 	return nil
 }
 
@@ -266,18 +266,14 @@ func (s *source) land() error {
 }
 
 // note notes which topics the connector uses.
-func (s *source) note(ctx context.Context) {
+func (s *source) note() {
 	if s.opts.NoTopicTracking {
 		return
 	}
 	for name, k := range s.topics.known {
-		if !k.written || k.noted {
-			continue
+		if k.written && !k.noted {
+			s.notes.add(name)
+			k.noted = true
 		}
-		if err := s.opts.Store.AddTopic(ctx, s.spec.Connector, name, s.spec.ID); err != nil {
-			s.log.Debug("the use of a topic could not be noted", "topic", name, "err", err)
-			continue
-		}
-		k.noted = true
 	}
 }
