@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
 	"millrace/client"
@@ -23,6 +25,7 @@ import (
 type proxy struct {
 	l      net.Listener
 	server string
+	refuse atomic.Pointer[pgproto3.ErrorResponse] // what all new connections are answered by; nil: they go on to the server
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -53,6 +56,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		if answer := p.refuse.Load(); answer != nil {
+			p.wg.Go(func() { refuse(c, answer) })
+			continue
+		}
 		s, err := net.Dial("tcp", p.server)
 		if err != nil {
 			c.Close()
@@ -63,6 +70,27 @@ func (p *proxy) accept() {
 		p.mu.Unlock()
 		p.wg.Go(func() { p.pipe(c, s, 0) })
 		p.wg.Go(func() { p.pipe(s, c, 1) })
+	}
+}
+
+// refuse is a server that answers whoever connects by an error.
+func refuse(c net.Conn, answer *pgproto3.ErrorResponse) {
+	defer c.Close()
+	b := pgproto3.NewBackend(c, c)
+	for {
+		m, err := b.ReceiveStartupMessage()
+		if err != nil {
+			return
+		}
+		if _, ok := m.(*pgproto3.SSLRequest); ok {
+			if _, err := c.Write([]byte{'N'}); err != nil {
+				return
+			}
+			continue
+		}
+		b.Send(answer)
+		_ = b.Flush()
+		return
 	}
 }
 
@@ -484,6 +512,66 @@ func TestRetriesEnd(t *testing.T) {
 	require.False(t, plugin.IsRetriable(err))
 	require.ErrorContains(t, err, "given up after 3 tries: connect: nobody listens there")
 	require.Empty(t, r.reported)
+}
+
+// A server that is starting or stopping is waited for, from the start of the sink on, and nobody is told that rights
+// are missing.
+func TestServerThatIsStarting(t *testing.T) {
+	for _, ledger := range []string{"on", "off"} {
+		for code, text := range map[string]string{
+			"57P03": "the database system is not yet accepting connections",
+			"57P01": "terminating connection due to administrator command", "53300": "sorry, too many clients already",
+		} {
+			d := newDB(t, plainTable)
+			p, u := newProxy(t, d)
+			answer := &pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: text}
+			p.refuse.Store(answer)
+			ts := newTopics()
+			ts.add("t", 0, record(0, "a", nil))
+			props := insertProps(u)
+			props["offset.ledger"] = ledger
+			r := newRunner(t, ts, props)
+			require.NoError(t, r.start(t.Context()))
+			begun := time.Now()
+			err := r.open(t.Context(), tp("t", 0))
+			if ledger == "off" {
+				require.NoError(t, err)
+				err = r.task.Put(t.Context(), r.batch())
+			}
+			require.Less(t, time.Since(begun), claimsSoon)
+			require.True(t, plugin.IsRetriable(err), "%v", err)
+			require.ErrorContains(t, err, text+" (SQLSTATE "+code+")")
+			require.NotContains(t, err.Error(), "the role needs")
+			p.refuse.Store(nil)
+			require.NoError(t, r.open(t.Context(), tp("t", 0)))
+			require.NoError(t, r.drain(t.Context()))
+			require.Equal(t, "1\n", d.text("SELECT count(*) FROM t"))
+			p.refuse.Store(answer)
+			p.cut()
+			p.refuse.Store(nil)
+			require.NoError(t, r.open(t.Context(), tp("t", 1)), "a connection that was lost while idle")
+			r.stop()
+		}
+	}
+}
+
+// claimsSoon is much less than the time that partitions are waited for which another task has.
+const claimsSoon = 10 * time.Second
+
+// What is wrong with the settings fails the sink when it starts, and not as a matter of rights.
+func TestStartWithWrongSettings(t *testing.T) {
+	d := newDB(t, plainTable)
+	p, u := newProxy(t, d)
+	for code, text := range map[string]string{
+		"28P01": "password authentication failed for user", "3D000": "database does not exist",
+	} {
+		p.refuse.Store(&pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: text})
+		r := newRunner(t, newTopics(), insertProps(u))
+		err := r.start(t.Context())
+		require.ErrorContains(t, err, "prepare the offset ledger in schema connect: "+text)
+		require.NotContains(t, err.Error(), "the role needs")
+		r.stop()
+	}
 }
 
 // Without the ledger a batch is written at least once, and offsets are the group's.

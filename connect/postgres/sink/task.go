@@ -28,6 +28,8 @@ type task struct {
 	conn    *session
 	parts   map[client.TopicPartition]*partition
 
+	prepared bool // the ledger's tables are there
+
 	targets   map[string]*target
 	envelopes *cache[*data.Schema, *envelope]
 	layouts   *cache[forms, *layout]
@@ -49,7 +51,8 @@ func newTask(class string) *task {
 		reported: map[plugin.Origin]bool{}}
 }
 
-// Start connects, and brings the ledger's tables about.
+// Start connects, and brings the ledger's tables about. Where the server cannot be reached just now, that is left to
+// Open and Put, which wait for it.
 func (t *task) Start(ctx context.Context, props map[string]string, c plugin.SinkContext) error {
 	cfg, problems := readConfig(named(t.class, props))
 	if len(problems) > 0 {
@@ -63,15 +66,16 @@ func (t *task) Start(ctx context.Context, props map[string]string, c plugin.Sink
 		cfg.ledgerName = cfg.connector
 	}
 	t.metrics = newMetrics(c.Metrics)
-	if !cfg.ledger {
-		return t.connect(ctx)
+	if cfg.ledger {
+		t.ledger = cfg.newLedger(c.Group)
+		t.ledger.owner = fmt.Sprintf("task %d of connector %s, group %s", c.Task, cfg.connector, c.Group)
 	}
-	if err := migrate(ctx, cfg); err != nil {
-		return err
+	err := t.connect(ctx)
+	if postgres.FaultOf(err).Transient() && ctx.Err() == nil {
+		t.Logger.Warn("the database cannot be used yet; the sink waits for it", "err", err)
+		return nil
 	}
-	t.ledger = cfg.newLedger(c.Group)
-	t.ledger.owner = fmt.Sprintf("task %d of connector %s, group %s", c.Task, cfg.connector, c.Group)
-	return t.connect(ctx)
+	return err
 }
 
 func (c *config) newLedger(group string) *ledger {
@@ -88,18 +92,29 @@ func migrate(ctx context.Context, c *config) error {
 	db := stdlib.OpenDB(*c.conn)
 	defer db.Close()
 	db.SetMaxOpenConns(4)
-	if err := migrations.Apply(ctx, db, c.ledgerSchema, migrations.Ledger); err != nil {
-		return postgres.Explain(err, "prepare the offset ledger in schema "+c.ledgerSchema+
-			" (the role needs CREATE on the database, or the schema and its tables must be there: "+
-			keyLedger+"=off does without)")
+	err := migrations.Apply(ctx, db, c.ledgerSchema, migrations.Ledger)
+	what := "prepare the offset ledger in schema " + c.ledgerSchema
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == deniedCode {
+		what += " (the role needs CREATE on the database, or the schema and its tables must be there: " + keyLedger +
+			"=off does without)"
 	}
-	return nil
+	return postgres.Explain(err, what)
 }
 
-// connect opens a session, and looks where the ledger is.
+// deniedCode says that a privilege is missing.
+const deniedCode = "42501"
+
+// connect opens a session, and looks where the ledger is, whose tables it brings about before.
 func (t *task) connect(ctx context.Context) error {
 	if t.conn != nil && !t.conn.IsClosed() {
 		return nil
+	}
+	if t.ledger != nil && !t.prepared {
+		if err := migrate(ctx, t.cfg); err != nil {
+			return err
+		}
+		t.prepared = true
 	}
 	conn, err := t.cfg.connect(ctx)
 	if err != nil {
@@ -155,11 +170,15 @@ func (t *task) Open(ctx context.Context, partitions []plugin.OpenPartition) erro
 // hanging owner has under way.
 const claimTime = 3 * idleLimit
 
+// claimTries is how often the server is asked for partitions in a row while it cannot be reached: the runner asks
+// again, later and later.
+const claimTries = 3
+
 func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 	map[client.TopicPartition]*partition, error) {
 	deadline, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()
-	for {
+	for try := 1; ; try++ {
 		err := t.connect(ctx)
 		if err == nil {
 			var got map[client.TopicPartition]*partition
@@ -172,6 +191,8 @@ func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 		switch {
 		case errors.As(err, &beyond):
 			return nil, t.beyond(err)
+		case postgres.FaultOf(err) == postgres.Connection && try >= claimTries && ctx.Err() == nil:
+			return nil, plugin.Retriable(err)
 		case !postgres.FaultOf(err).Transient():
 			return nil, err
 		}
