@@ -21,12 +21,12 @@ const metricPrefix = "millrace_connect_postgres_cdc_"
 func newMetrics(r prometheus.Registerer) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help})
-		register(r, g)
+		_ = r.Register(g) // it is refused only to a run that another has taken the place of
 		return g
 	}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + name, Help: help})
-		register(r, c)
+		_ = r.Register(c)
 		return c
 	}
 	return &metrics{
@@ -45,15 +45,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		snapshotRows: counter("snapshot_rows_total", "Rows read by snapshots."),
 	}
 }
-
-func register(r prometheus.Registerer, c prometheus.Collector) {
-	if r != nil {
-		// A task of the same name that is still ending has the metric: then this one goes unseen.
-		_ = r.Register(c)
-	}
-}
-
-func (m *metrics) stream(s *stream) { m.current = s }
 
 func (m *metrics) storedAt(at lsn) { m.storedLSN.Set(float64(at)) }
 

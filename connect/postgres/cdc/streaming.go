@@ -48,7 +48,7 @@ func (t *task) startStream(ctx context.Context) error {
 	n.stream = st
 	t.reading = reading{}
 	t.tries = tries{stale: t.tries.stale}
-	t.metrics.stream(st)
+	t.metrics.current = st
 	t.logger.Info("streaming begins", "lsn", t.at.commit.String())
 	return nil
 }

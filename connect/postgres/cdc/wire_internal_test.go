@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"millrace/connect/plugin"
@@ -233,7 +234,7 @@ func benchTask(b *testing.B) *task {
 	t := newTask()
 	t.s, t.now, t.at, t.recent = s, time.Now, &position{}, newRecent()
 	t.events = newEvents(s, "c", 0, time.Now)
-	t.metrics = newMetrics(nil)
+	t.metrics = newMetrics(prometheus.NewRegistry())
 	t.session = &session{s: s, current: map[uint32]*table{}, all: map[string]*table{}}
 	server := pgtest.Start(b)
 	types, err := postgres.LoadTypes(b.Context(), server.Connect(b, server.URL()), []uint32{20, 23, 25, 1184})

@@ -31,6 +31,7 @@ type bench struct {
 	stored  map[string]map[string]any // offsets by their partitions, as JSON
 	records []*plugin.SourceRecord
 	task    plugin.SourceTask
+	metrics *prometheus.Registry // of the task
 }
 
 func newBench(t *testing.T, props map[string]string, sql ...string) *bench {
@@ -102,7 +103,8 @@ func (b *bench) start() {
 	props := maps.Clone(b.props)
 	maps.Copy(props, configs[0])
 	b.task = cn.NewSource()
-	require.NoError(b.t, b.task.Start(b.t.Context(), props, b.context(prometheus.NewRegistry())))
+	b.metrics = prometheus.NewRegistry()
+	require.NoError(b.t, b.task.Start(b.t.Context(), props, b.context(b.metrics)))
 }
 
 func (b *bench) stop() {

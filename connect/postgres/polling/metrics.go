@@ -14,27 +14,24 @@ type metrics struct {
 	retries prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+const metricPrefix = "millrace_connect_postgres_polling_"
+
+func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
-		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "millrace_postgres_polling_rows_total",
+		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricPrefix + "rows_total",
 			Help: "Rows read, by table."}, []string{"table"}),
-		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: "millrace_postgres_polling_open_transactions",
+		lag: prometheus.NewGauge(prometheus.GaugeOpts{Name: metricPrefix + "open_transactions",
 			Help: "Numbers of transactions between the oldest that is open in the cluster and the next one: rows of these " +
 				"wait."}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "millrace_postgres_polling_guard_wait_seconds",
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + "guard_wait_seconds",
 			Help: "How long the horizon guard has held rows back, by table."}, []string{"table"}),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "millrace_postgres_polling_retries_total",
+		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "retries_total",
 			Help: "Passing failures of the database after which reading was tried again."}),
 	}
-	if reg == nil {
-		return m, nil
-	}
 	for _, c := range []prometheus.Collector{m.rows, m.lag, m.waiting, m.retries} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
+		_ = r.Register(c) // it is refused only to a run that another has taken the place of
 	}
-	return m, nil
+	return m
 }
 
 func (m *metrics) horizon(open uint64) { m.lag.Set(float64(open)) }

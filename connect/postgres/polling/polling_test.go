@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"millrace/connect/data"
@@ -51,6 +52,25 @@ func TestIncrementing(t *testing.T) {
 }
 
 // A transaction that drew its number early and commits late.
+func TestMetrics(t *testing.T) {
+	b := newBench(t, map[string]string{"mode": "incrementing"}, "CREATE TABLE t (id serial PRIMARY KEY)",
+		"INSERT INTO t VALUES (1), (2)")
+	b.start()
+	b.until(2)
+	b.stop()
+	families, err := b.metrics.Gather()
+	require.NoError(t, err)
+	rows := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "millrace_connect_postgres_polling_rows_total" {
+				rows[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"public.t": 2}, rows)
+}
+
 func TestLateCommitIncrementing(t *testing.T) {
 	t.Parallel()
 	for _, guard := range []bool{true, false} {
@@ -397,7 +417,7 @@ func BenchmarkXID(b *testing.B) {
 	for b.Loop() {
 		task := polling.Class().New().NewSource()
 		require.NoError(b, task.Start(b.Context(), props, plugin.SourceContext{
-			TaskContext: plugin.TaskContext{Logger: slog.New(slog.DiscardHandler)},
+			TaskContext: plugin.TaskContext{Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()},
 			Offset:      func(context.Context, map[string]any) (map[string]any, error) { return nil, nil }}))
 		for n := 0; n < 200000; {
 			out, err := task.Poll(b.Context())

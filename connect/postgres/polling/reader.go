@@ -20,7 +20,7 @@ import (
 type reader struct {
 	c         *config
 	name      tableName
-	what      string // for people: "table public.orders"
+	label     string // in metrics and logs: public.orders, or query
 	topic     string
 	partition map[string]any
 	log       *slog.Logger
@@ -33,6 +33,14 @@ type reader struct {
 	due   time.Time // when to read next
 	fails int       // how often in a row the statement was refused
 	asked bool      // the initial timestamp has been settled
+}
+
+// what is what is read, in errors.
+func (r *reader) what() string {
+	if r.c.query != "" {
+		return "the query"
+	}
+	return "table " + r.label
 }
 
 // window is a round of reading, from one snapshot.
@@ -66,7 +74,7 @@ func (r *reader) open(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		if err := r.guard.look(ctx, conn, func() (*int64, error) { return r.observe(ctx, conn) }); err != nil {
 			return false, err
 		}
-		r.m.held(r.what, r.guard)
+		r.m.held(r.label, r.guard)
 		if r.guard.ready == nil {
 			return false, nil
 		}
@@ -111,7 +119,7 @@ func (r *reader) look(ctx context.Context, conn *pgx.Conn) (err error) {
 	}
 	if !p.same(r.plan) {
 		if r.plan != nil {
-			r.log.Info("columns changed", "table", r.what)
+			r.log.Info("columns changed", "table", r.label)
 		}
 		r.plan = p
 	}
@@ -224,7 +232,7 @@ func (r *reader) whereXID(ctx context.Context, conn *pgx.Conn) (cond string, ok 
 		until = r.pos.until
 		if r.pos.file != r.plan.file || len(r.pos.key) != len(r.plan.order) {
 			r.log.Warn("the table was rewritten, or has another key, in the midst of a round: the round begins again",
-				"table", r.what)
+				"table", r.label)
 			r.pos.key = nil
 		}
 	}

@@ -48,11 +48,9 @@ func (t *task) Start(ctx context.Context, props map[string]string, c plugin.Sour
 	if t.c, err = parse(props); err != nil {
 		return err
 	}
-	if t.m, err = newMetrics(c.Metrics); err != nil {
-		return err
-	}
+	t.m = newMetrics(c.Metrics)
 	if t.c.query != "" {
-		r := &reader{c: t.c, what: "the query", topic: t.c.String(keyPrefix), partition: map[string]any{"query": "query"},
+		r := &reader{c: t.c, label: "query", topic: t.c.String(keyPrefix), partition: map[string]any{"query": "query"},
 			log: c.Logger, m: t.m}
 		t.readers = append(t.readers, r)
 		return t.resume(ctx, r)
@@ -63,7 +61,7 @@ func (t *task) Start(ctx context.Context, props map[string]string, c plugin.Sour
 	}
 	for _, name := range tables {
 		full := name.Schema + "." + name.Table
-		r := &reader{c: t.c, name: name, what: "table " + full, topic: t.c.topic(name),
+		r := &reader{c: t.c, name: name, label: full, topic: t.c.topic(name),
 			partition: map[string]any{"protocol": "1", "table": full}, log: c.Logger, m: t.m}
 		t.readers = append(t.readers, r)
 		if err := t.resume(ctx, r); err != nil {
@@ -95,7 +93,7 @@ func (t *task) resume(ctx context.Context, r *reader) error {
 			continue
 		}
 		if r.pos, err = positionOf(o); err != nil {
-			return fmt.Errorf("%s: %w", r.what, err)
+			return fmt.Errorf("%s: %w", r.what(), err)
 		}
 		return nil
 	}
@@ -183,7 +181,7 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 	if err != nil {
 		return nil, err
 	}
-	t.m.rows.WithLabelValues(r.what).Add(float64(len(out)))
+	t.m.rows.WithLabelValues(r.label).Add(float64(len(out)))
 	if done {
 		t.next = (t.next + 1) % len(t.readers)
 		r.due = time.Now().Add(r.pause())
@@ -228,7 +226,7 @@ func (t *task) connect(ctx context.Context) error {
 		if was := r.pos.system; was != "" && t.system != "" && was != t.system {
 			return fmt.Errorf("%s: the server is another one (%s) than was read from before (%s), so its transactions say "+
 				"nothing: "+
-				"forget the connector's offsets to read all again", r.what, t.system, was)
+				"forget the connector's offsets to read all again", r.what(), t.system, was)
 		}
 		r.pos.system = t.system
 	}
@@ -268,12 +266,12 @@ func (t *task) judge(ctx context.Context, r *reader, err error) error {
 	}
 	what := ""
 	if r != nil {
-		what = "read " + r.what
+		what = "read " + r.what()
 	}
 	fault := postgres.FaultOf(err)
 	switch {
 	case errors.Is(err, errGone):
-		t.ctx.Logger.Warn("table is not there", "table", r.what)
+		t.ctx.Logger.Warn("table is not there", "table", r.label)
 		r.due = time.Now().Add(r.c.Millis(keyTableInterval))
 		return nil
 	case fault.Transient():

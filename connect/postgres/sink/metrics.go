@@ -11,20 +11,22 @@ type metrics struct {
 	ddl          prometheus.Counter
 }
 
+const metricPrefix = "millrace_connect_postgres_sink_"
+
 func newMetrics(r prometheus.Registerer) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "millrace_postgres_sink_" + name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + name, Help: help})
 	}
 	m := &metrics{
-		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "millrace_postgres_sink_rows_total",
+		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricPrefix + "rows_total",
 			Help: "Rows sent to the database, by what is done with them."}, []string{"op"}),
 		transactions: counter("transactions_total", "Transactions committed."),
 		retries:      counter("retries_total", "Batches that are to be tried again."),
 		reported:     counter("reported_records_total", "Records that could not be written and were reported."),
 		ddl:          counter("table_changes_total", "Tables created or changed."),
 	}
-	if r != nil {
-		r.MustRegister(m.rows, m.transactions, m.retries, m.reported, m.ddl)
+	for _, c := range []prometheus.Collector{m.rows, m.transactions, m.retries, m.reported, m.ddl} {
+		_ = r.Register(c) // it is refused only to a run that another has taken the place of
 	}
 	return m
 }
