@@ -16,6 +16,7 @@ type beats struct {
 	record    time.Time // a heartbeat
 	looked    time.Time // at the slot
 	message   time.Time // a logical message was written
+	refused   bool      // the server takes no logical messages
 	at        lsn       // the place at the last look
 	alarmed   time.Time
 	members   time.Time // the publication was looked at
@@ -43,7 +44,7 @@ func (t *task) beat(ctx context.Context) error {
 				if postgres.FaultOf(err).Transient() {
 					return err
 				}
-				t.logger.Error("heartbeat.action.query fails", "err", postgres.Explain(err, "run it"))
+				t.logger.Error("heartbeat.action.query fails", "err", postgres.Explain(err, ""))
 			}
 		}
 	}
@@ -73,23 +74,31 @@ func (t *task) beat(ctx context.Context) error {
 
 // nudge writes a logical message where the server has log that the stream does not get past.
 func (t *task) nudge(ctx context.Context, stuck bool) error {
-	every := t.s.Millis("millrace.heartbeat.message.ms")
-	n := t.session
-	if !stuck || every == 0 || t.s.readOnly || n.server.standby || t.now().Sub(t.beats.message) < every {
+	if !stuck || t.now().Sub(t.beats.message) < t.s.Millis("millrace.heartbeat.message.ms") {
 		return nil
 	}
 	t.beats.message = t.now()
+	return t.writeMessage(ctx)
+}
+
+// writeMessage writes a logical message, unless the settings or the server forbid it. Its commit has the server flush,
+// and so stream, all that is before it in the log.
+func (t *task) writeMessage(ctx context.Context) error {
+	n := t.session
+	if t.beats.refused || t.s.readOnly || n.server.standby || t.s.Millis("millrace.heartbeat.message.ms") == 0 {
+		return nil
+	}
 	_, err := n.sql.Exec(ctx, `SELECT pg_logical_emit_message(true, $1, '')`, beatPrefix)
 	switch f := postgres.FaultOf(err); {
 	case err == nil:
 		return nil
 	case f.Transient():
 		return err
-	default:
-		t.logger.Warn("no heartbeat can be written; set read.only or millrace.heartbeat.message.ms=0 to try no more",
-			"err", err)
-		return nil
 	}
+	t.beats.refused = true
+	t.logger.Warn("no heartbeat can be written, and none is tried again; read.only=true says that it is meant so", "err",
+		postgres.Explain(err, ""))
+	return nil
 }
 
 // alarm warns, at most every few minutes, of a slot that holds back more log than it should, or is about to be lost.

@@ -51,11 +51,11 @@ func (t *task) change(ctx context.Context, at lsn, m *message) error {
 	var err error
 	switch m.kind {
 	case msgInsert:
-		err = t.insert(at, k, m)
+		err = t.insert(ctx, at, k, m)
 	case msgUpdate:
 		err = t.update(ctx, at, k, m)
 	default:
-		err = t.delete(at, k, m)
+		err = t.delete(ctx, at, k, m)
 	}
 	if err != nil {
 		old, now := &m.old, &m.new
@@ -101,8 +101,8 @@ type decoded struct {
 }
 
 // decodeRow decodes a row and its key. Its table is the one of which the row is in the end.
-func (t *task) decodeRow(k **table, from *tuple, at lsn) (d decoded, err error) {
-	_, err = t.decode(k, func(k *table) (key any, err error) {
+func (t *task) decodeRow(ctx context.Context, k **table, from *tuple, at lsn) (d decoded, err error) {
+	_, err = t.decode(ctx, k, func(k *table) (key any, err error) {
 		if d.row, d.missing, err = t.events.row(k, from, at); err == nil {
 			d.key, err = t.events.keyFrom(k, from, d.row, at)
 		}
@@ -114,8 +114,8 @@ func (t *task) decodeRow(k **table, from *tuple, at lsn) (d decoded, err error) 
 	return d, err
 }
 
-func (t *task) insert(at lsn, k *table, m *message) error {
-	d, err := t.decodeRow(&k, &m.new, at)
+func (t *task) insert(ctx context.Context, at lsn, k *table, m *message) error {
+	d, err := t.decodeRow(ctx, &k, &m.new, at)
 	if err != nil {
 		return err
 	}
@@ -148,14 +148,14 @@ func (t *task) update(ctx context.Context, at lsn, k *table, m *message) error {
 			return err
 		}
 	}
-	d, err := t.decodeRow(&k, &m.new, at)
+	d, err := t.decodeRow(ctx, &k, &m.new, at)
 	if err != nil {
 		return err
 	}
 	var before any
 	var old decoded
 	if m.oldKind != 0 {
-		if old, err = t.decodeRow(&k, &m.old, at); err != nil {
+		if old, err = t.decodeRow(ctx, &k, &m.old, at); err != nil {
 			return err
 		}
 		before = old.row
@@ -265,11 +265,11 @@ func (t *task) visible(ctx context.Context, xid uint32) error {
 	}
 }
 
-func (t *task) delete(at lsn, k *table, m *message) error {
+func (t *task) delete(ctx context.Context, at lsn, k *table, m *message) error {
 	if err := keyKnown(k, m, at); err != nil {
 		return err
 	}
-	d, err := t.decodeRow(&k, &m.old, at)
+	d, err := t.decodeRow(ctx, &k, &m.old, at)
 	if err != nil {
 		return err
 	}

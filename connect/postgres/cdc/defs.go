@@ -92,7 +92,8 @@ func databaseDefs() []plugin.Def {
 
 func slotDefs() []plugin.Def {
 	return group(groupSlot,
-		oneOf("plugin.name", "pgoutput", "Output plugin of the slot; there is only pgoutput here.", "pgoutput"),
+		checked(def("plugin.name", plugin.String, "pgoutput", "Output plugin of the slot; only pgoutput is read."),
+			outputPlugin),
 		checked(def("slot.name", plugin.String, "debezium", "Name of the replication slot. One connector, one slot."),
 			slotName),
 		def("slot.drop.on.stop", plugin.Boolean, "false",
@@ -223,6 +224,14 @@ func above(n int64) func(string) error {
 func port(v string) error {
 	if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 65535 {
 		return errors.New("it must be a port, from 1 to 65535")
+	}
+	return nil
+}
+
+func outputPlugin(v string) error {
+	if !strings.EqualFold(strings.TrimSpace(v), "pgoutput") {
+		return errors.New("only pgoutput, which is a part of PostgreSQL, is read: set plugin.name=pgoutput, or leave it out, " +
+			"and name a slot that is of no other plugin")
 	}
 	return nil
 }

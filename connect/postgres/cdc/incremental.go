@@ -27,6 +27,7 @@ type window struct {
 	order  []*chunkRow
 	until  lsn
 	opened time.Time
+	pushed bool     // a message was written for the place to be reached
 	last   []string // the key of the last row
 	end    bool     // there are no rows after it
 	state  chunkedTable
@@ -85,8 +86,8 @@ func (t *task) touch(k *table, m *message) {
 		return
 	}
 	places := w.place(k)
-	if places == nil {
-		w.clear() // it is another table by now
+	if places == nil { // the key has other columns by now: the rows are read again
+		t.window = nil
 		return
 	}
 	var old *chunkRow
@@ -177,10 +178,15 @@ func (t *task) placeChunk(ctx context.Context) error {
 	return nil
 }
 
-// lower sees whether the window's place can be lower: on an idle server, the end of the log may not be flushed, and so
-// not streamed, for long. What has been visible for a while is flushed.
+// lower has the window's place reached, or sees whether it can be lower: on an idle server, the end of the log may not
+// be flushed, and so not streamed, for long. What has been visible for a while is flushed.
 func (t *task) lower(ctx context.Context, w *window) error {
-	if t.session.server.standby || t.now().Sub(w.opened) < 2*time.Second {
+	waited := t.now().Sub(w.opened)
+	if waited >= 50*time.Millisecond && !w.pushed {
+		w.pushed = true
+		return t.writeMessage(ctx)
+	}
+	if t.session.server.standby || waited < 2*time.Second {
 		return nil
 	}
 	var flushed string
@@ -190,7 +196,7 @@ func (t *task) lower(ctx context.Context, w *window) error {
 	if err != nil {
 		return postgres.Explain(err, "ask for the end of the log")
 	}
-	if t.now().Sub(w.opened) < time.Duration(5*delay)*time.Millisecond {
+	if waited < time.Duration(5*delay)*time.Millisecond {
 		return nil
 	}
 	w.opened = t.now() // not again at once
@@ -242,10 +248,17 @@ func keyNames(k *table) (out []string) {
 	return out
 }
 
-// bound finds where the table ends, once: in what the connection sees.
+// bound finds where the table ends, once: in what the connection sees. A table that has lost a column of its key since
+// is read anew.
 func bound(ctx context.Context, conn *pgx.Conn, c *chunkedTable, k *table, p published) error {
+	absent := func(name string) bool {
+		return !slices.ContainsFunc(k.wire, func(w wireColumn) bool { return w.Name == name })
+	}
 	if c.Max != nil {
-		return nil
+		if !slices.ContainsFunc(c.Key, absent) {
+			return nil
+		}
+		c.Key, c.Last, c.Max = nil, nil, nil
 	}
 	if len(k.rowKey) == 0 {
 		return fmt.Errorf("table %s has no key by which it could be read in chunks", c.Table)
@@ -255,10 +268,8 @@ func bound(ctx context.Context, conn *pgx.Conn, c *chunkedTable, k *table, p pub
 			c.Key = append(c.Key, name)
 		}
 	}
-	for _, name := range c.Key {
-		if !slices.ContainsFunc(k.wire, func(w wireColumn) bool { return w.Name == name }) {
-			return fmt.Errorf("table %s has no column %s to be read in the order of", c.Table, name)
-		}
+	if i := slices.IndexFunc(c.Key, absent); i >= 0 {
+		return fmt.Errorf("table %s has no column %s to be read in the order of", c.Table, c.Key[i])
 	}
 	columns := quoted(c.Key)
 	sql := "SELECT " + strings.Join(columns, ", ") + " FROM (" + selection(k, p) + condition(c) + ") x ORDER BY " +

@@ -168,3 +168,32 @@ func TestIdleDatabaseLetsTheLogGo(t *testing.T) {
 	l.exec(`INSERT INTO t VALUES (1, 'a', 1)`)
 	l.caughtUp("t")
 }
+
+// A chunk that waits for its place is read again where the key is another one by then: none of its rows is lost.
+func TestKeyRenamedAmidChunks(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 2000) g`)
+	l.set("millrace.snapshot.small.rows", "10", "max.batch.size", "50", "incremental.snapshot.chunk.size", "50")
+	l.start()
+	l.until("some rows", func() bool { return len(l.records) > 100 })
+	l.exec(`BEGIN; ALTER TABLE t RENAME id TO uid; UPDATE t SET n = n + 1 WHERE uid % 10 = 0; COMMIT`)
+	seen := map[any]bool{}
+	l.until("all rows", func() bool {
+		for _, e := range l.records {
+			if e.after["uid"] != nil {
+				seen[e.after["uid"]] = true
+			}
+		}
+		return len(seen) == 2000
+	})
+}
+
+// Rows that are read after a column was added have it.
+func TestColumnAddedAmidChunks(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 2000) g`)
+	l.set("millrace.snapshot.small.rows", "10", "max.batch.size", "50", "incremental.snapshot.chunk.size", "50")
+	l.start()
+	l.until("some rows", func() bool { return len(l.records) > 100 })
+	l.exec(`ALTER TABLE t ADD COLUMN more int NOT NULL DEFAULT 7`)
+	l.until("all rows", func() bool { return len(l.table("p.public.t")) == 2000 })
+	require.EqualValues(t, 7, l.records[len(l.records)-1].after["more"])
+}

@@ -216,7 +216,7 @@ func (n *session) begin(ctx context.Context, x slot, made bool) (*position, erro
 		p.commit, err = n.advance(ctx)
 	default:
 		p.commit = x.confirmed
-		n.logger.Info("replication slot found", "slot", n.s.slot, "lsn", x.confirmed.String())
+		n.logger.Info("replication slot found", "lsn", x.confirmed.String())
 	}
 	if err != nil {
 		return nil, err
@@ -336,7 +336,7 @@ func (n *session) mismatch(at *position, x slot) error {
 	switch n.s.Lower("offset.mismatch.strategy") {
 	case "trust_slot", "trust_greater_lsn":
 		n.logger.Warn("changes are missing: the slot is further than what is stored, and offset.mismatch.strategy "+
-			"trusts it", "slot", n.s.slot, "confirmed", x.confirmed.String(), "stored", at.commit.String())
+			"trusts it", "confirmed", x.confirmed.String(), "stored", at.commit.String())
 		at.commit, at.txn, at.seq = x.confirmed, 0, 0
 		return nil
 	}

@@ -44,11 +44,18 @@ type published struct {
 	hasKey   bool  // by which the server can name a row
 }
 
-// column lists and row filters came with version 15.
+// publishedQuery lists tables. Column lists and row filters came with version 15, whose view gives all columns where
+// there is no list. That is no list here: columns that are added later are published too.
 func publishedQuery(version int) string {
 	more := "NULL::text[], ''"
 	if version >= 150000 {
-		more = "p.attnames::text[], coalesce(p.rowfilter, '')"
+		unpublished := " AND a.attgenerated = ''"
+		if version >= 180000 {
+			unpublished = "" // a publication may have them
+		}
+		more = `CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+			AND NOT a.attisdropped AND a.attname <> ALL (p.attnames)` + unpublished + `) THEN p.attnames::text[] END,
+		coalesce(p.rowfilter, '')`
 	}
 	return `SELECT c.oid, p.schemaname, p.tablename, c.relkind::text, c.relreplident::text, ` + more + `,
 	CASE WHEN c.reltuples > 0 AND c.relpages > 0

@@ -234,7 +234,8 @@ func (n *session) createSlot(ctx context.Context) (lsn, error) {
 			option = "(SNAPSHOT 'export', FAILOVER true)"
 		}
 	}
-	rows, err := command(ctx, n.replica, fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL pgoutput %s", n.s.slot, option))
+	rows, err := command(ctx, n.replica, fmt.Sprintf("CREATE_REPLICATION_SLOT %s LOGICAL pgoutput %s",
+		postgres.Quote(n.s.slot), option))
 	if err != nil {
 		return 0, postgres.Explain(err, "create replication slot "+n.s.slot)
 	}
@@ -242,7 +243,7 @@ func (n *session) createSlot(ctx context.Context) (lsn, error) {
 		return 0, errors.New("the server does not say where its new slot begins")
 	}
 	n.exported = string(rows[0][2])
-	n.logger.Info("replication slot created", "slot", n.s.slot, "lsn", string(rows[0][1]))
+	n.logger.Info("replication slot created", "lsn", string(rows[0][1]))
 	return parseLSN(string(rows[0][1]))
 }
 

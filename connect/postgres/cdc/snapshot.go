@@ -356,7 +356,7 @@ func (t *task) emitRead(ctx context.Context, r *wholeRead, row *tuple) error {
 // emitRow appends a row that was read, and gives its source to be marked; nil if it could not be made an event.
 func (t *task) emitRow(ctx context.Context, at **table, o *origin, row *tuple) (*data.StructValue, error) {
 	var after *data.StructValue
-	key, err := t.decode(at, func(k *table) (key any, err error) {
+	key, err := t.decode(ctx, at, func(k *table) (key any, err error) {
 		if after, _, err = t.events.row(k, row, t.at.commit); err == nil {
 			key, err = t.events.keyFrom(k, row, after, t.at.commit)
 		}
@@ -371,7 +371,7 @@ func (t *task) emitRow(ctx context.Context, at **table, o *origin, row *tuple) (
 
 // decode runs what decodes a row, and again with the table described anew, if the catalog has promised too much, or has
 // got labels of an enum since.
-func (t *task) decode(at **table, run func(*table) (any, error)) (any, error) {
+func (t *task) decode(ctx context.Context, at **table, run func(*table) (any, error)) (any, error) {
 	key, err := run(*at)
 	for _, anew := range []struct {
 		why error
@@ -380,7 +380,7 @@ func (t *task) decode(at **table, run func(*table) (any, error)) (any, error) {
 		if err == nil || !errors.Is(err, anew.why) {
 			continue
 		}
-		k, e := anew.as(t.life, *at)
+		k, e := anew.as(ctx, *at)
 		if e != nil {
 			return nil, e
 		}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"millrace/connect/postgres"
 )
 
 // stream is a replication connection on which changes come. One goroutine reads, so that memory is bounded by the queue
@@ -39,7 +41,6 @@ type stream struct {
 	received  atomic.Uint64
 	spilled   atomic.Int64 // bytes in files
 	pending   atomic.Int64 // transactions in files
-	lastHeard atomic.Int64 // when the server last said something, in milliseconds
 
 	current *block
 	body    []byte // of the message that is read
@@ -55,12 +56,11 @@ type streamOptions struct {
 	queueBytes        int
 	queueRows         int
 	dir               func() (string, error)
-	now               func() time.Time
 }
 
 // command is what starts the stream.
 func (o *streamOptions) command() string {
-	options := []string{"publication_names " + literal(`"`+strings.ReplaceAll(o.publication, `"`, `""`)+`"`)}
+	options := []string{"publication_names " + literal(postgres.Quote(o.publication))}
 	if o.version >= 140000 {
 		options = append(options, "proto_version '2'", "streaming 'on'", "messages 'true'")
 	} else {
@@ -69,10 +69,10 @@ func (o *streamOptions) command() string {
 	for p := range strings.SplitSeq(o.more, ";") {
 		name, value, found := strings.Cut(strings.TrimSpace(p), "=")
 		if found {
-			options = append(options, `"`+strings.ReplaceAll(name, `"`, `""`)+`" `+literal(value))
+			options = append(options, postgres.Quote(name)+" "+literal(value))
 		}
 	}
-	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s)", o.slot, o.from, strings.Join(options, ", "))
+	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s)", postgres.Quote(o.slot), o.from, strings.Join(options, ", "))
 }
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
@@ -81,11 +81,11 @@ func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + 
 func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream, error) {
 	every, err := often(ctx, c, o.every)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.Close(ctx))
 	}
 	h, err := c.Hijack()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.Close(ctx))
 	}
 	s := &stream{conn: h.Conn, in: bufio.NewReaderSize(h.Conn, 256<<10), every: every, spill: newSpill(o.dir),
 		asked: make(chan struct{}, 1)}
@@ -99,7 +99,7 @@ func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
-	s.wg.Go(func() { s.read(life, o.now) })
+	s.wg.Go(func() { s.read(life) })
 	s.wg.Go(func() { s.report(life) })
 	return s, nil
 }
@@ -174,15 +174,15 @@ func (s *stream) message() (kind byte, body []byte, err error) {
 }
 
 // read is the life of the reading goroutine.
-func (s *stream) read(ctx context.Context, now func() time.Time) {
+func (s *stream) read(ctx context.Context) {
 	defer close(s.blocks)
 	defer s.conn.Close()
 	defer s.cancel()
 	s.current = s.fresh()
-	s.err = errors.Join(s.readAll(ctx, now), s.spill.close())
+	s.err = errors.Join(s.readAll(ctx), s.spill.close())
 }
 
-func (s *stream) readAll(ctx context.Context, now func() time.Time) error {
+func (s *stream) readAll(ctx context.Context) error {
 	for {
 		if s.in.Buffered() == 0 && len(s.current.buf) > 0 {
 			if err := s.flush(ctx); err != nil {
@@ -192,9 +192,6 @@ func (s *stream) readAll(ctx context.Context, now func() time.Time) error {
 		kind, body, err := s.message()
 		if err != nil {
 			return err
-		}
-		if s.in.Buffered() == 0 || kind != 'd' {
-			s.lastHeard.Store(now().UnixMilli())
 		}
 		switch kind {
 		case 'd':

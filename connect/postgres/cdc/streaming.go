@@ -40,7 +40,7 @@ func (t *task) startStream(ctx context.Context) error {
 	st, err := openStream(ctx, replica, streamOptions{
 		slot: t.s.slot, publication: t.s.publication, from: t.at.commit, version: n.server.version,
 		more: t.s.String("slot.stream.params"), every: t.s.Millis("status.update.interval.ms"),
-		queueBytes: t.s.queueBytes, queueRows: t.s.queueRows, dir: t.dir, now: t.now,
+		queueBytes: t.s.queueBytes, queueRows: t.s.queueRows, dir: t.dir,
 	})
 	if err != nil {
 		return err
@@ -197,9 +197,6 @@ func (t *task) handle(ctx context.Context, at lsn, b []byte) error {
 			return err
 		}
 		t.session.current[m.relation.OID] = k
-		if c := t.at.snap; c != nil && t.window != nil && t.window.name == k.name {
-			t.window.places = nil
-		}
 	case msgType:
 	case msgLogical:
 		return t.logical(m)
