@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -75,44 +76,45 @@ type cast struct {
 	all       data.Type // 0: fields
 	fields    map[string]data.Type
 	orDefault bool
-	made      cache[*data.Schema]
+	made      structs
 }
 
 // Apply implements plugin.Transform.
 func (t *cast) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
+	if t.all != 0 {
+		return t.whole(r)
+	}
+	x, m, err := t.part.object(r, "cast")
 	switch {
-	case v == nil:
-		return r, nil
-	case t.all != 0:
-		out, err := castTo(t.all, s, v)
-		if err != nil {
-			return nil, fmt.Errorf("cast: the %s: %w", t.part, err)
-		}
-		if s != nil {
-			if s, err = t.made.get(s, func() (*data.Schema, error) { return castSchema(t.all, s) }); err != nil {
-				return nil, err
-			}
-		}
-		return t.part.set(r, s, out), nil
-	}
-	switch x := v.(type) {
-	case *data.StructValue:
+	case x != nil:
 		return t.ofStruct(r, x)
-	case map[string]any:
-		out := make(map[string]any, len(x))
-		for name, e := range x {
-			if to, wanted := t.fields[name]; wanted {
-				var err error
-				if e, err = castTo(to, nil, e); err != nil {
-					return nil, fmt.Errorf("cast: field %q: %w", name, err)
-				}
-			}
-			out[name] = e
-		}
-		return t.part.set(r, s, out), nil
+	case m == nil:
+		return r, err
 	}
-	return nil, fmt.Errorf("cast: the %s is %s, and has no fields", t.part, kindOf(v))
+	out := maps.Clone(m)
+	for name, to := range t.fields {
+		if out[name], err = castTo(to, nil, m[name]); err != nil {
+			return nil, fmt.Errorf("cast: field %q: %w", name, err)
+		}
+	}
+	return t.part.set(r, nil, out), nil
+}
+
+func (t *cast) whole(r *data.Record) (*data.Record, error) {
+	s, v := t.part.get(r)
+	if v == nil {
+		return r, nil
+	}
+	out, err := castTo(t.all, s, v)
+	if err != nil {
+		return nil, fmt.Errorf("cast: the %s: %w", t.part, err)
+	}
+	if s != nil {
+		if s, err = t.made.get(s, func() (*data.Schema, error) { return castSchema(t.all, s) }); err != nil {
+			return nil, fmt.Errorf("cast: the default of the %s: %w", t.part, err)
+		}
+	}
+	return t.part.set(r, s, out), nil
 }
 
 func (t *cast) ofStruct(r *data.Record, x *data.StructValue) (*data.Record, error) {
@@ -125,20 +127,20 @@ func (t *cast) ofStruct(r *data.Record, x *data.StructValue) (*data.Record, erro
 			}
 			s, err := castSchema(kind, fields[i].Schema)
 			if err != nil {
-				return nil, fmt.Errorf("cast: the default of field %q: %w", fields[i].Name, err)
+				return nil, fmt.Errorf("the default of field %q: %w", fields[i].Name, err)
 			}
 			fields[i].Schema = s
 		}
-		return like(x.Schema, fields), nil
+		return like(x.Schema, fields)
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cast: %w", err)
 	}
-	out := &data.StructValue{Schema: to, Values: slices.Clone(x.Values)}
+	out := &data.StructValue{Schema: to, Values: valuesOf(x, t.orDefault)}
 	for i := range to.Fields {
 		f := &x.Schema.Fields[i]
 		if kind, wanted := t.fields[f.Name]; wanted {
-			if out.Values[i], err = castTo(kind, f.Schema, read(f, x.Values[i], t.orDefault)); err != nil {
+			if out.Values[i], err = castTo(kind, f.Schema, out.Values[i]); err != nil {
 				return nil, fmt.Errorf("cast: field %q: %w", f.Name, err)
 			}
 		}
@@ -258,21 +260,51 @@ func toInt(s *data.Schema, v any, bits int) (n int64, err error) {
 	return n, nil
 }
 
+// scaleOf is the scale of a Decimal.
+func scaleOf(s *data.Schema) (int, error) {
+	scale, err := strconv.Atoi(s.Parameters[data.ScaleKey])
+	if err != nil || scale > 100_000 || scale < -100_000 {
+		return 0, errors.New("a decimal's schema has no scale that can be used")
+	}
+	return scale, nil
+}
+
 // decimal is the number of a Decimal.
 func decimal(s *data.Schema, b []byte) (*big.Rat, error) {
 	if !s.Is(data.Decimal) {
 		return nil, errors.New("bytes cannot be cast to a number")
 	}
-	scale, err := strconv.Atoi(s.Parameters[data.ScaleKey])
-	if err != nil || scale > 100_000 || scale < -100_000 {
-		return nil, errors.New("a decimal's schema has no scale that can be used")
+	scale, err := scaleOf(s)
+	if err != nil {
+		return nil, err
 	}
 	r := new(big.Rat).SetInt(data.DecimalInt(b))
-	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(scale, -scale))), nil)
-	if scale < 0 {
-		return r.Mul(r, new(big.Rat).SetInt(power)), nil
+	return r.Quo(r, power(scale)), nil
+}
+
+// power is a power of ten.
+func power(n int) *big.Rat {
+	r := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(n, -n))), nil))
+	if n < 0 {
+		r.Inv(r)
 	}
-	return r.Quo(r, new(big.Rat).SetInt(power)), nil
+	return r
+}
+
+// toDecimal is the number in a text as a value of a Decimal.
+func toDecimal(s *data.Schema, text string) ([]byte, error) {
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil, errors.New("a text is no number")
+	}
+	scale, err := scaleOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if r.Mul(r, power(scale)); !r.IsInt() {
+		return nil, fmt.Errorf("a number has more than the %d digits behind the point that a decimal has", scale)
+	}
+	return data.DecimalBytes(r.Num()), nil
 }
 
 func toFloat(s *data.Schema, v any, bits int) (float64, error) {
@@ -306,7 +338,7 @@ func toBool(s *data.Schema, v any) (bool, error) {
 		return strings.EqualFold(x, "true"), nil
 	}
 	f, err := toFloat(s, v, 64)
-	return f != 0, err
+	return math.Abs(f) >= 1, err // of a number only what stands before the point counts
 }
 
 func toText(s *data.Schema, v any) (string, error) {
@@ -330,7 +362,7 @@ func toText(s *data.Schema, v any) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		scale, _ := strconv.Atoi(s.Parameters[data.ScaleKey]) // decimal has read it
+		scale, _ := scaleOf(s) // decimal has read it
 		return r.FloatString(max(scale, 0)), nil
 	}
 	if n, ok := intOf(v); ok {

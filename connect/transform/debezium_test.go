@@ -101,6 +101,7 @@ func TestNewRecordStateAdds(t *testing.T) {
 	out, err = tr.Apply(plain)
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{"a": int64(1), "__op": "u", "__table": "t", "__when": nil}, out.Value)
+	require.Nil(t, out.Headers[0].Schema, "nothing says of what type it is")
 
 	other := person()
 	out, err = tr.Apply(other)
@@ -129,7 +130,7 @@ func TestEventRouter(t *testing.T) {
 	tr := build(t, router, props{
 		"table.expand.json.payload": "true", "route.topic.replacement": "x.${routedByValue}",
 		"table.fields.additional.placement": "type:header:eventType,n:partition,type:envelope",
-		"table.op.invalid.behavior":         "error",
+		"table.op.invalid.behavior":         "fatal",
 	})
 	out, err = tr.Apply(object(row("order", `{"a":1,"b":[1.5]}`)))
 	require.NoError(t, err)
@@ -143,6 +144,9 @@ func TestEventRouter(t *testing.T) {
 	updated["op"] = "u"
 	_, err = tr.Apply(object(updated))
 	require.ErrorContains(t, err, "was updated")
+	out, err = build(t, router, props{"table.op.invalid.behavior": "error"}).Apply(object(updated))
+	require.NoError(t, err)
+	require.Nil(t, out)
 	updated["op"] = "d"
 	for _, gone := range []*data.Record{object(updated), {Topic: "t"}} {
 		out, err = tr.Apply(gone)
@@ -151,7 +155,83 @@ func TestEventRouter(t *testing.T) {
 	}
 	_, err = tr.Apply(object(row(int64(1), "x")))
 	require.ErrorContains(t, err, "says no topic")
-	out, err = build(t, router, props{"route.tombstone.on.empty.payload": "true"}).Apply(object(row("order", nil)))
+	for _, empty := range []any{nil, " "} {
+		out, err = build(t, router, props{"route.tombstone.on.empty.payload": "true"}).Apply(object(row("order", empty)))
+		require.NoError(t, err)
+		require.Nil(t, out.Value)
+	}
+}
+
+// What only begins like JSON, and JSON that is one number, stays the text that it is.
+func TestEventRouterPayloads(t *testing.T) {
+	tr := build(t, "io.debezium.transforms.outbox.EventRouter", props{"table.expand.json.payload": "true"})
+	for payload, want := range map[string]any{
+		`{"a":1}`: map[string]any{"a": int64(1)}, `[2]`: []any{int64(2)}, "12 apples": "12 apples", "12": "12",
+		`{"a":1} and more`: `{"a":1} and more`, "": "",
+	} {
+		out, err := tr.Apply(object(map[string]any{"op": "c", "source": map[string]any{}, "after": map[string]any{
+			"id": "e", "aggregatetype": "o", "payload": payload}}))
+		require.NoError(t, err)
+		require.Equal(t, want, out.Value)
+	}
+}
+
+// outboxRow is a record of a new row of an outbox.
+func outboxRow(at, key any) *data.Record {
+	micros := &data.Schema{Type: data.Int64, Name: "io.debezium.time.MicroTimestamp", Optional: true}
+	row := data.NewStruct("p.public.outbox.Value",
+		data.Field{Name: "id", Schema: str()}, data.Field{Name: "aggregatetype", Schema: str()},
+		data.Field{Name: "aggregateid", Schema: &data.Schema{Type: data.String, Optional: true}},
+		data.Field{Name: "payload", Schema: str()}, data.Field{Name: "at", Schema: micros})
+	s := data.NewStruct("p.public.outbox.Envelope", data.Field{Name: "after", Schema: row},
+		data.Field{Name: "op", Schema: str()}, data.Field{Name: "ts_ms", Schema: &data.Schema{Type: data.Int64}})
+	after := data.New(row).Set("id", "e").Set("aggregatetype", "o").Set("aggregateid", key).Set("payload", "x").
+		Set("at", at)
+	return &data.Record{Topic: "t", KeySchema: int32s(), Key: int32(1), ValueSchema: s, Timestamp: data.NoTimestamp,
+		Value: data.New(s).Set("after", after).Set("op", "c").Set("ts_ms", int64(77))}
+}
+
+// An event has the time of its column, else that of the change; the row's key where it has none; and one schema.
+func TestEventRouterOfStructs(t *testing.T) {
+	tr := build(t, "io.debezium.transforms.outbox.EventRouter", props{
+		"table.field.event.timestamp": "at", "table.fields.additional.placement": "id:envelope:from"})
+	in := outboxRow(int64(5_999), "k")
+	again := *in
+	first, err := tr.Apply(in)
 	require.NoError(t, err)
-	require.Nil(t, out.Value)
+	require.Equal(t, int64(5), first.Timestamp)
+	require.Equal(t, "k", first.Key)
+	require.Equal(t, []any{"x", "e"}, first.Value.(*data.StructValue).Values)
+	second, err := tr.Apply(&again)
+	require.NoError(t, err)
+	require.Same(t, first.ValueSchema, second.ValueSchema)
+
+	out, err := tr.Apply(outboxRow(nil, nil))
+	require.NoError(t, err)
+	require.Equal(t, int64(77), out.Timestamp)
+	require.Equal(t, int32(1), out.Key)
+	require.Equal(t, data.Int32, out.KeySchema.Type)
+
+	twice := build(t, "io.debezium.transforms.outbox.EventRouter",
+		props{"table.fields.additional.placement": "id:envelope:payload"})
+	_, err = twice.Apply(outboxRow(nil, nil))
+	require.ErrorContains(t, err, `two fields "payload"`)
+}
+
+// Fields that a header lists are left out by one schema for all records, and a key without fields stays.
+func TestNewRecordStateDropsByOneSchema(t *testing.T) {
+	tr := build(t, newState, props{"drop.fields.header.name": "drop", "drop.fields.from.key": "true"})
+	var schemas []*data.Schema
+	row := change("c", nil, "is")
+	for range 2 {
+		in := *row
+		in.Key, in.Headers = "k", []data.Header{{Name: "drop", Value: []any{"name"}}}
+		out, err := tr.Apply(&in)
+		require.NoError(t, err)
+		require.Equal(t, "k", out.Key)
+		schemas = append(schemas, out.ValueSchema)
+	}
+	require.Same(t, schemas[0], schemas[1])
+	_, err := build(t, newState, props{"add.fields": "op:id", "add.fields.prefix": ""}).Apply(change("c", nil, "is"))
+	require.ErrorContains(t, err, `two fields "id"`)
 }

@@ -15,7 +15,7 @@ func hoistFieldClass() class {
 		defs: plugin.Defs{required("field", plugin.String, "The name of the one field of the struct or map that is made.")},
 		make: func(p part, s plugin.Settings) (plugin.Transform, error) {
 			name := s.String("field")
-			var made cache[*data.Schema]
+			var made structs
 			return func1(func(r *data.Record) (*data.Record, error) {
 				schema, v := p.get(r)
 				if schema == nil {
@@ -99,16 +99,21 @@ func (t *extractField) Apply(r *data.Record) (*data.Record, error) {
 			f := &x.Schema.Fields[at]
 			s, v = f.Schema, read(f, x.Values[at], t.orDefault)
 		case map[string]any:
-			if v = x[step]; s != nil {
-				s = s.Elem
+			if s != nil {
+				return nil, t.lacks(v, step)
 			}
+			v = x[step]
 		case nil:
 			return t.part.set(r, t.nullSchema(s, t.path[i:]), nil), nil
 		default:
-			return nil, fmt.Errorf("ExtractField: the %s is %s where it should have a field %q", t.part, kindOf(v), step)
+			return nil, t.lacks(v, step)
 		}
 	}
 	return t.part.set(r, s, v), nil
+}
+
+func (t *extractField) lacks(v any, step string) error {
+	return fmt.Errorf("ExtractField: the %s is %s where it should have a field %q", t.part, kindOf(v), step)
 }
 
 // nullSchema is the schema of a field of a null.
@@ -136,33 +141,29 @@ func valueToKeyClass() class {
 type valueToKey struct {
 	fields    []string
 	orDefault bool
-	keys      cache[*data.Schema]
+	keys      structs
 }
 
 // Apply implements plugin.Transform.
 func (t *valueToKey) Apply(r *data.Record) (*data.Record, error) {
-	switch x := r.Value.(type) {
-	case map[string]any:
+	x, m, err := valuePart.object(r, "ValueToKey")
+	switch {
+	case err != nil:
+		return nil, err
+	case m != nil:
 		key := make(map[string]any, len(t.fields))
 		for _, name := range t.fields {
-			key[name] = x[name]
+			key[name] = m[name]
 		}
-		r.KeySchema, r.Key = nil, key
-	case *data.StructValue:
-		s, err := t.keys.get(x.Schema, func() (*data.Schema, error) { return t.keySchema(x.Schema) })
-		if err != nil {
-			return nil, err
-		}
-		key := data.New(s)
-		for i := range s.Fields {
-			v, _ := x.Get(s.Fields[i].Name)
-			key.Values[i] = read(&s.Fields[i], v, t.orDefault)
-		}
-		r.KeySchema, r.Key = s, key
-	default:
-		return nil, fmt.Errorf("ValueToKey: the value is %s, and has no fields", kindOf(r.Value))
+		return keyPart.set(r, nil, key), nil
+	case x == nil:
+		return nil, errors.New("ValueToKey: the value is null, and has no fields")
 	}
-	return r, nil
+	s, err := t.keys.get(x.Schema, func() (*data.Schema, error) { return t.keySchema(x.Schema) })
+	if err != nil {
+		return nil, fmt.Errorf("ValueToKey: the value %w", err)
+	}
+	return keyPart.set(r, s, pickFields(s, x, t.orDefault)), nil
 }
 
 func (t *valueToKey) keySchema(s *data.Schema) (*data.Schema, error) {
@@ -170,7 +171,7 @@ func (t *valueToKey) keySchema(s *data.Schema) (*data.Schema, error) {
 	for _, name := range t.fields {
 		i := s.Field(name)
 		if i < 0 {
-			return nil, fmt.Errorf("ValueToKey: the value has no field %q", name)
+			return nil, fmt.Errorf("has no field %q", name)
 		}
 		fields = append(fields, s.Fields[i])
 	}
@@ -182,16 +183,16 @@ func setSchemaMetadataClass() class {
 		name: kafka + "SetSchemaMetadata", both: true,
 		defs: plugin.Defs{
 			optional("schema.name", plugin.String, "The schema's new name."),
-			optional("schema.version", plugin.Int, "The schema's new version."),
+			optional("schema.version", plugin.Int, "The schema's new version."), replaceNull(),
 		},
 		make: func(p part, s plugin.Settings) (plugin.Transform, error) {
-			name, named := s.Given("schema.name")
+			_, named := s.Given("schema.name")
 			_, versioned := s.Given("schema.version")
 			if !named && !versioned {
 				return nil, errors.New("SetSchemaMetadata: neither schema.name nor schema.version is given")
 			}
-			number := s.Int("schema.version")
-			var made cache[*data.Schema]
+			name, number, orDefault := s.String("schema.name"), s.Int("schema.version"), s.Bool(replaceNullKey)
+			var made structs
 			return func1(func(r *data.Record) (*data.Record, error) {
 				schema, v := p.get(r)
 				if schema == nil {
@@ -211,7 +212,7 @@ func setSchemaMetadataClass() class {
 					return &o, nil
 				})
 				if x, ok := v.(*data.StructValue); ok {
-					v = &data.StructValue{Schema: to, Values: x.Values}
+					v = &data.StructValue{Schema: to, Values: valuesOf(x, orDefault)}
 				}
 				return p.set(r, to, v), err
 			}), nil

@@ -28,7 +28,7 @@ type flatten struct {
 	part      part
 	delimiter string
 	orDefault bool
-	made      cache[flat]
+	made      cache[*data.Schema, flat]
 }
 
 // flat is a schema without structs in it, with the way to each of its fields in the old one.
@@ -42,28 +42,26 @@ const maxNested = 100
 
 // Apply implements plugin.Transform.
 func (t *flatten) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case nil:
-		return r, nil
-	case map[string]any:
+	x, m, err := t.part.object(r, "flatten")
+	switch {
+	case x == nil && m == nil:
+		return r, err
+	case x == nil:
 		out := map[string]any{}
-		if err := t.flattenMap(out, "", x, 0); err != nil {
+		if err := t.flattenMap(out, "", m, 0); err != nil {
 			return nil, err
 		}
-		return t.part.set(r, s, out), nil
-	case *data.StructValue:
-		f, err := t.made.get(x.Schema, func() (flat, error) { return t.flattenSchema(x.Schema) })
-		if err != nil {
-			return nil, err
-		}
-		out := data.New(f.schema)
-		for i, way := range f.ways {
-			out.Values[i] = t.follow(x, way)
-		}
-		return t.part.set(r, f.schema, out), nil
+		return t.part.set(r, nil, out), nil
 	}
-	return nil, fmt.Errorf("flatten: the %s is %s, and has no fields", t.part, kindOf(v))
+	f, err := t.made.get(x.Schema, func() (flat, error) { return t.flattenSchema(x.Schema) })
+	if err != nil {
+		return nil, fmt.Errorf("flatten: the %s: %w", t.part, err)
+	}
+	out := data.New(f.schema)
+	for i, way := range f.ways {
+		out.Values[i] = t.follow(x, way)
+	}
+	return t.part.set(r, f.schema, out), nil
 }
 
 func (t *flatten) follow(x *data.StructValue, way []int) any {
@@ -103,34 +101,46 @@ func (t *flatten) flattenMap(out map[string]any, prefix string, m map[string]any
 }
 
 func (t *flatten) flattenSchema(s *data.Schema) (f flat, err error) {
-	var fields []data.Field
-	var walk func(s *data.Schema, prefix string, way []int, optional bool) error
-	walk = func(s *data.Schema, prefix string, way []int, optional bool) error {
-		if len(way) > maxNested {
-			return fmt.Errorf("flatten: the %s is nested deeper than %d structs", t.part, maxNested)
-		}
-		for i := range s.Fields {
-			name, inner := t.name(prefix, s.Fields[i].Name), s.Fields[i].Schema
-			here := append(append([]int(nil), way...), i)
-			switch inner.Type {
-			case data.Map:
-				return fmt.Errorf("flatten: field %q of the %s is a map, which has no fields by its schema", name, t.part)
-			case data.Struct:
-				if err := walk(inner, name, here, optional || inner.Optional); err != nil {
-					return err
-				}
-			default:
-				if optional {
-					inner = inner.AsOptional()
-				}
-				fields, f.ways = append(fields, data.Field{Name: name, Schema: inner}), append(f.ways, here)
-			}
-		}
-		return nil
-	}
-	if err := walk(s, "", nil, false); err != nil {
+	b := flattening{flatten: t}
+	preset, _ := s.Default.(*data.StructValue)
+	if err := b.walk(s, "", nil, s.Optional, preset); err != nil {
 		return f, err
 	}
-	f.schema = like(s, fields)
-	return f, nil
+	f.ways = b.ways
+	f.schema, err = like(s, b.fields)
+	return f, err
+}
+
+// flattening is a schema that is being made flat.
+type flattening struct {
+	*flatten
+	fields []data.Field
+	ways   [][]int
+}
+
+// walk adds the fields of a struct. They may be null where the struct may be, and its default has theirs.
+func (b *flattening) walk(s *data.Schema, prefix string, way []int, optional bool, preset *data.StructValue) error {
+	if len(way) > maxNested {
+		return fmt.Errorf("it is nested deeper than %d structs", maxNested)
+	}
+	for i := range s.Fields {
+		name, inner := b.name(prefix, s.Fields[i].Name), *s.Fields[i].Schema
+		here := append(append([]int(nil), way...), i)
+		inner.Optional = inner.Optional || optional
+		if inner.Default == nil && preset != nil {
+			inner.Default, _ = preset.Get(s.Fields[i].Name)
+		}
+		switch inner.Type {
+		case data.Map:
+			return fmt.Errorf("field %q is a map, which has no fields by its schema", name)
+		case data.Struct:
+			def, _ := inner.Default.(*data.StructValue)
+			if err := b.walk(&inner, name, here, inner.Optional, def); err != nil {
+				return err
+			}
+		default:
+			b.fields, b.ways = append(b.fields, data.Field{Name: name, Schema: &inner}), append(b.ways, here)
+		}
+	}
+	return nil
 }

@@ -45,8 +45,7 @@ func insertHeaderClass() class {
 				return nil, err
 			}
 			name := s.String("header")
-			literal, _ := s.Given("value.literal")
-			schema, v, err := h.DecodeHeader(context.Background(), "", name, []byte(literal))
+			schema, v, err := h.DecodeHeader(context.Background(), "", name, []byte(s.String("value.literal")))
 			if err != nil {
 				return nil, err
 			}
@@ -85,27 +84,25 @@ type headerFrom struct {
 	part            part
 	fields, headers []string
 	move, orDefault bool
-	without         cache[*data.Schema] // the fields
+	without         structs // the fields
 }
 
 // Apply implements plugin.Transform.
 func (t *headerFrom) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case *data.StructValue:
+	x, m, err := t.part.object(r, "HeaderFrom")
+	switch {
+	case x != nil:
 		return t.ofStruct(r, x)
-	case map[string]any:
-		for i, name := range t.fields {
-			r.Headers = append(slices.Clip(r.Headers), data.Header{Name: t.headers[i], Value: x[name]})
-		}
-		if t.move {
-			v = without(x, t.fields)
-		}
-		return t.part.set(r, s, v), nil
-	case nil:
-		return r, nil
+	case m == nil:
+		return r, err
 	}
-	return nil, fmt.Errorf("HeaderFrom: the %s is %s, and has no fields", t.part, kindOf(v))
+	for i, name := range t.fields {
+		r.Headers = append(slices.Clip(r.Headers), data.Header{Name: t.headers[i], Value: m[name]})
+	}
+	if t.move {
+		m = without(m, t.fields)
+	}
+	return t.part.set(r, nil, m), nil
 }
 
 func (t *headerFrom) ofStruct(r *data.Record, x *data.StructValue) (*data.Record, error) {
@@ -124,16 +121,20 @@ func (t *headerFrom) ofStruct(r *data.Record, x *data.StructValue) (*data.Record
 	s, err := t.without.get(x.Schema, func() (*data.Schema, error) {
 		return like(x.Schema, slices.DeleteFunc(slices.Clone(x.Schema.Fields), func(f data.Field) bool {
 			return slices.Contains(t.fields, f.Name)
-		})), nil
+		}))
 	})
-	return t.part.set(r, s, pickFields(s, x)), err
+	if err != nil {
+		return nil, fmt.Errorf("HeaderFrom: %w", err)
+	}
+	return t.part.set(r, s, pickFields(s, x, t.orDefault)), nil
 }
 
-// pickFields is a struct of some of the fields of another one.
-func pickFields(s *data.Schema, from *data.StructValue) *data.StructValue {
+// pickFields is a struct of some of the fields of another one, which are read.
+func pickFields(s *data.Schema, from *data.StructValue, orDefault bool) *data.StructValue {
 	out := data.New(s)
 	for i := range s.Fields {
-		out.Values[i], _ = from.Get(s.Fields[i].Name)
+		v, _ := from.Get(s.Fields[i].Name)
+		out.Values[i] = read(&s.Fields[i], v, orDefault)
 	}
 	return out
 }

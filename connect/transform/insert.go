@@ -3,6 +3,8 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"millrace/connect/data"
@@ -79,44 +81,45 @@ type insertField struct {
 	part      part
 	insert    []insertion
 	orDefault bool
-	made      cache[*data.Schema]
+	made      structs
 }
 
 // Apply implements plugin.Transform.
 func (t *insertField) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case nil:
-		return r, nil // a tombstone stays one
-	case map[string]any:
-		out := without(x, nil)
-		for _, i := range t.insert {
-			out[i.name] = i.value(r)
-		}
-		return t.part.set(r, s, out), nil
-	case *data.StructValue:
-		to, err := t.made.get(x.Schema, func() (*data.Schema, error) {
-			fields := append([]data.Field(nil), x.Schema.Fields...)
-			for _, i := range t.insert {
-				fields = append(fields, data.Field{Name: i.name, Schema: i.schema})
-			}
-			return like(x.Schema, fields), nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		out := data.New(to)
-		for i := range x.Values {
-			out.Values[i] = read(&x.Schema.Fields[i], x.Values[i], t.orDefault)
-		}
-		for i, in := range t.insert {
-			value := in.value(r)
-			if value == nil && !in.schema.Optional {
-				return nil, fmt.Errorf("InsertField: the record has nothing for the required field %q", in.name)
-			}
-			out.Values[len(x.Values)+i] = value
-		}
-		return t.part.set(r, to, out), nil
+	x, m, err := t.part.object(r, "InsertField")
+	switch {
+	case x != nil:
+		return t.ofStruct(r, x)
+	case m == nil:
+		return r, err // a tombstone stays one
 	}
-	return nil, fmt.Errorf("InsertField: the %s is %s, and takes no fields", t.part, kindOf(v))
+	out := maps.Clone(m)
+	for _, in := range t.insert {
+		if v := in.value(r); v != nil {
+			out[in.name] = v
+		}
+	}
+	return t.part.set(r, nil, out), nil
+}
+
+func (t *insertField) ofStruct(r *data.Record, x *data.StructValue) (*data.Record, error) {
+	to, err := t.made.get(x.Schema, func() (*data.Schema, error) {
+		fields := slices.Clone(x.Schema.Fields)
+		for _, in := range t.insert {
+			fields = append(fields, data.Field{Name: in.name, Schema: in.schema})
+		}
+		return like(x.Schema, fields)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("InsertField: %w", err)
+	}
+	out := &data.StructValue{Schema: to, Values: valuesOf(x, t.orDefault)}
+	for _, in := range t.insert {
+		v := in.value(r)
+		if v == nil && !in.schema.Optional {
+			return nil, fmt.Errorf("InsertField: the record has nothing for the required field %q", in.name)
+		}
+		out.Values = append(out.Values, v)
+	}
+	return t.part.set(r, to, out), nil
 }

@@ -21,6 +21,9 @@ type javaField struct {
 // javaLetters are those that are known.
 const javaLetters = "yYMLdDHkKhmsSaEuzZX"
 
+// firstYear is the earliest that a year of two digits can mean.
+const firstYear = 1946
+
 func isJavaPattern(text string) error {
 	_, err := parseJavaPattern(text)
 	return err
@@ -89,8 +92,8 @@ func (f *javaField) format(t time.Time) string {
 	switch f.letter {
 	case 0:
 		return f.text
-	case 'y', 'u':
-		if f.letter == 'y' && f.count == 2 {
+	case 'y':
+		if f.count == 2 {
 			return fmt.Sprintf("%02d", t.Year()%100)
 		}
 		return pad(t.Year())
@@ -123,6 +126,8 @@ func (f *javaField) format(t time.Time) string {
 		return pad(t.Second())
 	case 'S':
 		return pad(t.Nanosecond() / int(time.Millisecond))
+	case 'u':
+		return pad((int(t.Weekday())+6)%7 + 1) // Monday is 1
 	default:
 		return f.formatName(t)
 	}
@@ -155,7 +160,7 @@ func (p javaPattern) parse(text string) (time.Time, error) {
 		// A number ends where the next one begins without anything between them.
 		adjacent := i+1 < len(p) && p[i+1].letter != 0
 		if rest, err = d.take(&p[i], rest, adjacent); err != nil {
-			return time.Time{}, fmt.Errorf("cannot read %q as a date: %w", text, err)
+			return time.Time{}, fmt.Errorf("cannot read %.100q as a date: %w", text, err)
 		}
 	}
 	if d.half12 {
@@ -209,12 +214,9 @@ func (d *javaDate) take(f *javaField, text string, adjacent bool) (rest string, 
 
 func (d *javaDate) set(f *javaField, v, digits int) {
 	switch f.letter {
-	case 'y', 'Y', 'u':
-		if d.year = v; f.count <= 2 && digits <= 2 {
-			d.year = 2000 + v
-			if v > 70 {
-				d.year = 1900 + v
-			}
+	case 'y', 'Y':
+		if d.year = v; f.count <= 2 && digits == 2 {
+			d.year = firstYear + (v-firstYear%100+100)%100
 		}
 	case 'M', 'L':
 		d.month = v

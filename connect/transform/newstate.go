@@ -101,8 +101,8 @@ func (f *envelopeField) find(envelope any) (*data.Schema, any) {
 	if !ok && len(f.path) == 1 {
 		s, v, _ = descend(envelope, []string{"source", f.path[0]})
 	}
-	if s == nil {
-		s = &data.Schema{Type: data.String, Optional: true}
+	if _, bare := envelope.(map[string]any); s == nil && !bare { // the envelope has no such field
+		return &data.Schema{Type: data.String, Optional: true}, nil
 	}
 	return s, v
 }
@@ -137,18 +137,22 @@ type newRecordState struct {
 	dropHeader      string
 	dropFromKey     bool
 	dropOptional    bool
-	rows            cache[rowSchema]
+	rows            structs                            // with what is added to them
+	dropped         cache[droppedFields, *data.Schema] // without what a header lists
 }
 
-// rowSchema is the schema of a row with what is added to it.
-type rowSchema struct{ schema *data.Schema }
+// droppedFields are the fields, by their names and commas, that a schema is to lose.
+type droppedFields struct {
+	schema *data.Schema
+	names  string
+}
 
 // isEnvelope says whether a value is a change of a row.
-func isEnvelope(s *data.Schema, v any) bool {
+func isEnvelope(v any) bool {
 	switch x := v.(type) {
 	case *data.StructValue:
-		return (strings.HasSuffix(s.Name, ".Envelope") || s.Field("source") >= 0) &&
-			s.Field("op") >= 0 && s.Field("after") >= 0
+		return (strings.HasSuffix(x.Schema.Name, ".Envelope") || x.Schema.Field("source") >= 0) &&
+			x.Schema.Field("op") >= 0 && x.Schema.Field("after") >= 0
 	case map[string]any:
 		_, op := x["op"].(string)
 		_, source := x["source"].(map[string]any)
@@ -166,7 +170,7 @@ func (t *newRecordState) Apply(r *data.Record) (*data.Record, error) {
 		}
 		return nil, nil
 	}
-	if !isEnvelope(r.ValueSchema, r.Value) {
+	if !isEnvelope(r.Value) {
 		return r, nil
 	}
 	envelope := r.Value
@@ -191,12 +195,17 @@ func (t *newRecordState) Apply(r *data.Record) (*data.Record, error) {
 		s, v := t.headers[i].find(envelope)
 		r.Headers = append(slices.Clip(r.Headers), data.Header{Name: t.headers[i].name, Schema: s, Value: v})
 	}
-	if deleted && t.mode == deleteTo || row == nil {
+	if row == nil {
 		r.ValueSchema, r.Value = nil, nil
 		return r, nil
 	}
-	t.setRow(r, envelope, row, deleted)
-	return t.dropFields(r)
+	if err := t.setRow(r, envelope, row, deleted); err != nil {
+		return nil, fmt.Errorf("ExtractNewRecordState: %w", err)
+	}
+	if err := t.dropFields(r); err != nil {
+		return nil, fmt.Errorf("ExtractNewRecordState: %w", err)
+	}
+	return r, nil
 }
 
 func (t *newRecordState) routeBy(r *data.Record, envelope any) error {
@@ -223,7 +232,7 @@ func (t *newRecordState) rewrites() bool { return t.mode == deleteRewrite || t.m
 const deletedField = "__deleted"
 
 // setRow makes a row the value, with what is added to it.
-func (t *newRecordState) setRow(r *data.Record, envelope, row any, deleted bool) {
+func (t *newRecordState) setRow(r *data.Record, envelope, row any, deleted bool) error {
 	gone := fmt.Sprint(deleted)
 	if m, ok := row.(map[string]any); ok {
 		out := without(m, nil)
@@ -234,18 +243,17 @@ func (t *newRecordState) setRow(r *data.Record, envelope, row any, deleted bool)
 			out[deletedField] = gone
 		}
 		r.ValueSchema, r.Value = nil, out
-		return
+		return nil
 	}
 	x, ok := row.(*data.StructValue)
 	if !ok {
-		r.Value = row
-		return
+		return fmt.Errorf("the row is %s, and has no fields", kindOf(row))
 	}
 	if len(t.fields) == 0 && !t.rewrites() {
 		r.ValueSchema, r.Value = x.Schema, x
-		return
+		return nil
 	}
-	made, _ := t.rows.get(x.Schema, func() (rowSchema, error) { // it does not fail
+	to, err := t.rows.get(x.Schema, func() (*data.Schema, error) {
 		fields := slices.Clone(x.Schema.Fields)
 		for i := range t.fields {
 			s, _ := t.fields[i].find(envelope)
@@ -254,9 +262,12 @@ func (t *newRecordState) setRow(r *data.Record, envelope, row any, deleted bool)
 		if t.rewrites() {
 			fields = append(fields, data.Field{Name: deletedField, Schema: &data.Schema{Type: data.String, Optional: true}})
 		}
-		return rowSchema{like(x.Schema, fields)}, nil
+		return like(x.Schema, fields)
 	})
-	out := data.New(made.schema)
+	if err != nil {
+		return err
+	}
+	out := data.New(to)
 	n := copy(out.Values, x.Values)
 	for i := range t.fields {
 		_, out.Values[n] = t.fields[i].find(envelope)
@@ -265,40 +276,46 @@ func (t *newRecordState) setRow(r *data.Record, envelope, row any, deleted bool)
 	if t.rewrites() {
 		out.Values[n] = gone
 	}
-	r.ValueSchema, r.Value = made.schema, out
+	r.ValueSchema, r.Value = to, out
+	return nil
 }
 
 // dropFields leaves out the fields that a header lists.
-func (t *newRecordState) dropFields(r *data.Record) (*data.Record, error) {
+func (t *newRecordState) dropFields(r *data.Record) error {
 	i := slices.IndexFunc(r.Headers, func(h data.Header) bool { return t.dropHeader != "" && h.Name == t.dropHeader })
 	if i < 0 {
-		return r, nil
+		return nil
 	}
 	list, ok := r.Headers[i].Value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("ExtractNewRecordState: header %q is %s, and no list of fields", t.dropHeader,
-			kindOf(r.Headers[i].Value))
+		return fmt.Errorf("header %q is %s, and no list of fields", t.dropHeader, kindOf(r.Headers[i].Value))
 	}
 	var names []string
 	for _, e := range list {
 		names = append(names, fmt.Sprint(e))
 	}
-	r.ValueSchema, r.Value = t.leaveOut(r.ValueSchema, r.Value, names)
-	if t.dropFromKey {
-		r.KeySchema, r.Key = t.leaveOut(r.KeySchema, r.Key, names)
+	if err := t.leaveOut(r, valuePart, names); err != nil || !t.dropFromKey {
+		return err
 	}
-	return r, nil
+	return t.leaveOut(r, keyPart, names)
 }
 
-func (t *newRecordState) leaveOut(s *data.Schema, v any, names []string) (*data.Schema, any) {
-	switch x := v.(type) {
-	case map[string]any:
-		return s, without(x, names)
-	case *data.StructValue:
-		to := like(x.Schema, slices.DeleteFunc(slices.Clone(x.Schema.Fields), func(f data.Field) bool {
-			return slices.Contains(names, f.Name) && (f.Schema.Optional || !t.dropOptional)
-		}))
-		return to, pickFields(to, x)
+func (t *newRecordState) leaveOut(r *data.Record, p part, names []string) error {
+	x, m, _ := p.object(r, "") // a key may be of another type, and has no fields then
+	switch {
+	case m != nil:
+		p.set(r, nil, without(m, names))
+	case x != nil:
+		key := droppedFields{x.Schema, strings.Join(names, ",")}
+		to, err := t.dropped.get(key, func() (*data.Schema, error) {
+			return like(x.Schema, slices.DeleteFunc(slices.Clone(x.Schema.Fields), func(f data.Field) bool {
+				return slices.Contains(names, f.Name) && (f.Schema.Optional || !t.dropOptional)
+			}))
+		})
+		if err != nil {
+			return err
+		}
+		p.set(r, to, pickFields(to, x, false))
 	}
-	return s, v
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 func eventRouterClass() class {
 	behavior := def("table.op.invalid.behavior", plugin.String, "warn",
-		"What is done about updates of the table, which shall have none: warn passes over them, error and fatal fail.")
+		"What is done about updates of the table, which shall have none: warn and error pass over them, fatal fails.")
 	behavior.Values = []string{"warn", "error", "fatal"}
 	version := optional("table.field.event.schema.version", plugin.String, "The column of the schema's version.")
 	version.Unused = "values keep the schema that they have"
@@ -73,13 +73,17 @@ func makeEventRouter(_ part, s plugin.Settings) (plugin.Transform, error) {
 	if err != nil {
 		return nil, err
 	}
+	topic, err := expansion(s.String("route.topic.replacement"), p)
+	if err != nil {
+		return nil, fmt.Errorf("route.topic.replacement: %w", err)
+	}
 	more, err := placements(s.String("table.fields.additional.placement"))
 	return &eventRouter{
 		id: s.String("table.field.event.id"), key: s.String("table.field.event.key"),
 		payload: s.String("table.field.event.payload"), timestamp: s.String("table.field.event.timestamp"),
 		route: s.String("route.by.field"), pattern: p,
-		topic: expansion(s.String("route.topic.replacement")), tombstones: s.Bool("route.tombstone.on.empty.payload"),
-		expand: s.Bool("table.expand.json.payload"), more: more, strict: s.Lower("table.op.invalid.behavior") != "warn",
+		topic: topic, tombstones: s.Bool("route.tombstone.on.empty.payload"),
+		expand: s.Bool("table.expand.json.payload"), more: more, fatal: s.Lower("table.op.invalid.behavior") == "fatal",
 	}, err
 }
 
@@ -88,22 +92,29 @@ type eventRouter struct {
 	id, key, payload, timestamp, route string
 	pattern                            *regexp.Regexp
 	topic                              string
-	tombstones, expand, strict         bool
+	tombstones, expand, fatal          bool
 	more                               []placed
+	made                               cache[eventSchema, *data.Schema]
+}
+
+// eventSchema is what the schema of an event follows from: that of its row, and its topic.
+type eventSchema struct {
+	row   *data.Schema
+	topic string
 }
 
 // Apply implements plugin.Transform.
 func (t *eventRouter) Apply(r *data.Record) (*data.Record, error) {
-	if r.Value == nil || !isEnvelope(r.ValueSchema, r.Value) {
-		if r.Value == nil {
-			return nil, nil // it stands behind a delete
-		}
+	switch {
+	case r.Value == nil:
+		return nil, nil // it stands behind a delete
+	case !isEnvelope(r.Value):
 		return r, nil
 	}
 	switch _, op, _ := descend(r.Value, []string{"op"}); op {
 	case "c", "r":
 	case "u":
-		if t.strict {
+		if t.fatal {
 			return nil, errors.New("EventRouter: a row of the outbox was updated; rows are only inserted and deleted")
 		}
 		return nil, nil
@@ -111,7 +122,7 @@ func (t *eventRouter) Apply(r *data.Record) (*data.Record, error) {
 		return nil, nil
 	}
 	_, row, _ := descend(r.Value, []string{"after"})
-	at, _, err := t.column(row, t.route)
+	at, err := column(row, t.route)
 	if err != nil {
 		return nil, err
 	}
@@ -128,54 +139,76 @@ type cell struct {
 	value  any
 }
 
-func (t *eventRouter) column(row any, name string) (c cell, ok bool, err error) {
-	c.schema, c.value, ok = descend(row, []string{name})
-	if !ok {
-		return c, false, fmt.Errorf("EventRouter: the row has no column %q", name)
+func column(row any, name string) (c cell, err error) {
+	var ok bool
+	if c.schema, c.value, ok = descend(row, []string{name}); !ok {
+		return c, fmt.Errorf("EventRouter: the row has no column %q", name)
 	}
-	return c, true, nil
+	return c, nil
 }
 
 // event makes the record of a row.
 func (t *eventRouter) event(r *data.Record, row any, topic string) (*data.Record, error) {
-	id, _, err := t.column(row, t.id)
+	id, err := column(row, t.id)
 	if err != nil {
 		return nil, err
 	}
-	payload, _, err := t.column(row, t.payload)
+	payload, err := column(row, t.payload)
 	if err != nil {
+		return nil, err
+	}
+	if r.Timestamp, err = t.time(r.Value, row); err != nil {
 		return nil, err
 	}
 	r.Topic, r.Partition = topic, data.AnyPartition
-	if key, ok, _ := t.column(row, t.key); ok {
+	if key, err := column(row, t.key); err == nil && key.value != nil { // else it is the row's
 		r.KeySchema, r.Key = key.schema, key.value
 	}
 	r.Headers = append(slices.Clip(r.Headers), data.Header{Name: "id", Schema: id.schema, Value: id.value})
-	if c, ok, _ := t.column(row, t.timestamp); ok && t.timestamp != "" {
-		if n, number := intOf(c.value); number {
-			r.Timestamp = n
-			if c.schema.Is("io.debezium.time.MicroTimestamp") {
-				r.Timestamp = n / 1000
-			}
-		}
-	}
 	if payload, err = t.expanded(payload); err != nil {
 		return nil, err
 	}
 	return t.place(r, row, payload)
 }
 
-// expanded is a payload with what its JSON says, where that is wanted.
+// time is the timestamp of an event: that of its column or, without it, when the change was read.
+func (t *eventRouter) time(envelope, row any) (int64, error) {
+	if t.timestamp != "" {
+		c, err := column(row, t.timestamp)
+		if err != nil {
+			return 0, err
+		}
+		n, number := intOf(c.value)
+		switch {
+		case c.value == nil:
+		case !number:
+			return 0, fmt.Errorf("EventRouter: column %q is %s, and no time", t.timestamp, kindOf(c.value))
+		case c.schema.Is("io.debezium.time.MicroTimestamp"):
+			return floorDiv(n, 1e3), nil
+		case c.schema.Is("io.debezium.time.NanoTimestamp"):
+			return floorDiv(n, 1e6), nil
+		default:
+			return n, nil
+		}
+	}
+	_, v, _ := descend(envelope, []string{"ts_ms"})
+	if n, ok := intOf(v); ok {
+		return n, nil
+	}
+	return data.NoTimestamp, nil
+}
+
+// expanded is a payload with what its JSON says, where that is wanted and it is an object or an array.
 func (t *eventRouter) expanded(payload cell) (cell, error) {
 	text, ok := payload.value.(string)
-	if !t.expand || !ok {
-		return payload, nil
+	if !t.expand || !ok || !json.Valid([]byte(text)) || !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {
+		return payload, nil // what is no JSON stays what it is
 	}
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
-	if d.Decode(&v) != nil {
-		return payload, nil // it is no JSON, and stays what it is
+	if err := d.Decode(&v); err != nil {
+		return payload, err
 	}
 	out, err := plain(v)
 	return cell{nil, out}, err
@@ -209,7 +242,7 @@ func plain(v any) (_ any, err error) {
 func (t *eventRouter) place(r *data.Record, row any, payload cell) (*data.Record, error) {
 	fields, values := []data.Field{{Name: "payload", Schema: payload.schema}}, []any{payload.value}
 	for _, p := range t.more {
-		c, _, err := t.column(row, p.column)
+		c, err := column(row, p.column)
 		if err != nil {
 			return nil, err
 		}
@@ -226,23 +259,24 @@ func (t *eventRouter) place(r *data.Record, row any, payload cell) (*data.Record
 			fields, values = append(fields, data.Field{Name: p.name, Schema: c.schema}), append(values, c.value)
 		}
 	}
-	if payload.value == nil && t.tombstones {
-		r.ValueSchema, r.Value = nil, nil
-		return r, nil
-	}
-	if len(fields) == 1 {
-		r.ValueSchema, r.Value = payload.schema, payload.value
-		return r, nil
-	}
-	if slices.ContainsFunc(fields, func(f data.Field) bool { return f.Schema == nil }) {
-		m := map[string]any{}
-		for i := range fields {
-			m[fields[i].Name] = values[i]
+	text, isText := payload.value.(string)
+	switch x, isStruct := row.(*data.StructValue); {
+	case t.tombstones && (payload.value == nil || isText && strings.TrimSpace(text) == ""):
+		return valuePart.set(r, nil, nil), nil
+	case len(fields) == 1:
+		return valuePart.set(r, payload.schema, payload.value), nil
+	case isStruct && payload.schema != nil:
+		s, err := t.made.get(eventSchema{x.Schema, r.Topic}, func() (*data.Schema, error) {
+			return like(&data.Schema{Type: data.Struct, Name: r.Topic + ".Value"}, fields)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("EventRouter: %w", err)
 		}
-		r.ValueSchema, r.Value = nil, m
-		return r, nil
+		return valuePart.set(r, s, &data.StructValue{Schema: s, Values: values}), nil
 	}
-	r.ValueSchema = data.NewStruct(r.Topic+".Value", fields...)
-	r.Value = &data.StructValue{Schema: r.ValueSchema, Values: values}
-	return r, nil
+	m := map[string]any{}
+	for i := range fields {
+		m[fields[i].Name] = values[i]
+	}
+	return valuePart.set(r, nil, m), nil
 }

@@ -3,6 +3,8 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -53,7 +55,7 @@ type replaceField struct {
 	exclude, include []string
 	renames          map[string]string
 	orDefault        bool
-	made             cache[replaced]
+	made             cache[*data.Schema, replaced]
 }
 
 // replaced is the new schema, with the place of each field in the old one.
@@ -75,34 +77,32 @@ func (t *replaceField) renamed(name string) string {
 
 // Apply implements plugin.Transform.
 func (t *replaceField) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(x))
-		for name, e := range x {
-			if t.keeps(name) {
-				out[t.renamed(name)] = e
+	x, m, err := t.part.object(r, "ReplaceField")
+	switch {
+	case x == nil && m == nil:
+		return r, err
+	case x == nil:
+		out := make(map[string]any, len(m))
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			to := t.renamed(name)
+			if _, taken := out[to]; t.keeps(name) && (to != name || !taken) { // a name that is given to another goes
+				out[to] = m[name]
 			}
 		}
-		return t.part.set(r, s, out), nil
-	case *data.StructValue:
-		m, err := t.made.get(x.Schema, func() (replaced, error) { return t.schema(x.Schema), nil })
-		out := data.New(m.schema)
-		for i, from := range m.from {
-			out.Values[i] = read(&m.schema.Fields[i], x.Values[from], t.orDefault)
-		}
-		return t.part.set(r, m.schema, out), err
-	case nil:
-		if s == nil || s.Type != data.Struct {
-			return r, nil
-		}
-		m, err := t.made.get(s, func() (replaced, error) { return t.schema(s), nil })
-		return t.part.set(r, m.schema, nil), err
+		return t.part.set(r, nil, out), nil
 	}
-	return nil, fmt.Errorf("ReplaceField: the %s is %s, and has no fields", t.part, kindOf(v))
+	to, err := t.made.get(x.Schema, func() (replaced, error) { return t.schema(x.Schema) })
+	if err != nil {
+		return nil, fmt.Errorf("ReplaceField: %w", err)
+	}
+	out := data.New(to.schema)
+	for i, from := range to.from {
+		out.Values[i] = read(&to.schema.Fields[i], x.Values[from], t.orDefault)
+	}
+	return t.part.set(r, to.schema, out), nil
 }
 
-func (t *replaceField) schema(s *data.Schema) (m replaced) {
+func (t *replaceField) schema(s *data.Schema) (m replaced, err error) {
 	var fields []data.Field
 	for i := range s.Fields {
 		if f := s.Fields[i]; t.keeps(f.Name) {
@@ -110,8 +110,8 @@ func (t *replaceField) schema(s *data.Schema) (m replaced) {
 			m.from = append(m.from, i)
 		}
 	}
-	m.schema = like(s, fields)
-	return m
+	m.schema, err = like(s, fields)
+	return m, err
 }
 
 func maskFieldClass() class {
@@ -142,85 +142,66 @@ type maskField struct {
 
 // Apply implements plugin.Transform.
 func (t *maskField) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(x))
-		for name, e := range x {
-			if slices.Contains(t.fields, name) {
-				masked, err := t.mask(name, e)
-				if err != nil {
-					return nil, err
-				}
-				e = masked
+	x, m, err := t.part.object(r, "MaskField")
+	switch {
+	case x == nil && m == nil:
+		return r, err
+	case x == nil:
+		out := maps.Clone(m)
+		for _, name := range t.fields {
+			if out[name], err = t.mask(nil, m[name]); err != nil {
+				return nil, fmt.Errorf("MaskField: field %q: %w", name, err)
 			}
-			out[name] = e
 		}
-		return t.part.set(r, s, out), nil
-	case *data.StructValue:
-		out := &data.StructValue{Schema: x.Schema, Values: slices.Clone(x.Values)}
-		for i := range x.Schema.Fields {
-			f := &x.Schema.Fields[i]
-			if !slices.Contains(t.fields, f.Name) {
-				continue
-			}
-			masked, err := t.mask(f.Name, read(f, x.Values[i], t.orDefault))
-			if err != nil {
-				return nil, err
-			}
-			out.Values[i] = masked
+		return t.part.set(r, nil, out), nil
+	}
+	out := &data.StructValue{Schema: x.Schema, Values: valuesOf(x, t.orDefault)}
+	for _, name := range t.fields {
+		i := x.Schema.Field(name)
+		if i < 0 {
+			continue
 		}
-		return t.part.set(r, s, out), nil
-	case nil:
-		return r, nil
-	}
-	return nil, fmt.Errorf("MaskField: the %s is %s, and has no fields", t.part, kindOf(v))
-}
-
-func (t *maskField) mask(name string, v any) (any, error) {
-	if t.with == "" {
-		return nothingOf(v), nil
-	}
-	switch v.(type) {
-	case int8, int16, int32, int64, float32, float64, string:
-		out, err := castTo(typeOf(v), nil, t.with)
-		if err != nil {
+		if out.Values[i], err = t.mask(x.Schema.Fields[i].Schema, out.Values[i]); err != nil {
 			return nil, fmt.Errorf("MaskField: field %q: %w", name, err)
 		}
-		return out, nil
-	case nil:
-		return nil, nil
 	}
-	return nil, fmt.Errorf("MaskField: field %q is %s, which a replacement cannot stand for", name, kindOf(v))
+	return t.part.set(r, x.Schema, out), nil
+}
+
+// mask is what stands in place of a value, whose schema may be nil.
+func (t *maskField) mask(s *data.Schema, v any) (any, error) {
+	switch kind := typeOf(v); {
+	case v == nil:
+		return nil, nil
+	case t.with == "":
+		return nothingOf(s, v)
+	case s.Is(data.Decimal):
+		return toDecimal(s, t.with)
+	case kind == 0, kind == data.Boolean, kind == data.Bytes, s.Is(data.Date), s.Is(data.Time), s.Is(data.Timestamp):
+		return nil, errors.New("a replacement stands only for numbers and texts")
+	default:
+		return castTo(kind, nil, t.with)
+	}
 }
 
 // nothingOf is the value that says nothing, of the type of another one.
-func nothingOf(v any) any {
+func nothingOf(s *data.Schema, v any) (any, error) {
 	switch v.(type) {
-	case int8:
-		return int8(0)
-	case int16:
-		return int16(0)
-	case int32:
-		return int32(0)
-	case int64:
-		return int64(0)
-	case float32:
-		return float32(0)
-	case float64:
-		return float64(0)
-	case bool:
-		return false
 	case string:
-		return ""
+		return "", nil
 	case []byte:
-		return []byte{0} // a Decimal is 0 too
+		if s.Is(data.Decimal) {
+			return data.DecimalBytes(new(big.Int)), nil
+		}
+		return []byte{}, nil
 	case []any:
-		return []any{}
+		return []any{}, nil
 	case map[string]any:
-		return map[string]any{}
+		return map[string]any{}, nil
 	case []data.Entry:
-		return []data.Entry{}
+		return []data.Entry{}, nil
+	case *data.StructValue:
+		return nil, errors.New("it is a struct, of which there is none that says nothing")
 	}
-	return nil
+	return castTo(typeOf(v), nil, false)
 }

@@ -1,11 +1,14 @@
 package transform
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"errors"
 	"millrace/connect/data"
 	"millrace/connect/plugin"
 )
@@ -21,7 +24,10 @@ func regexRouterClass() class {
 			if err != nil {
 				return nil, err
 			}
-			with := expansion(s.String("replacement"))
+			with, err := expansion(s.String("replacement"), p)
+			if err != nil {
+				return nil, fmt.Errorf("replacement: %w", err)
+			}
 			return func1(func(r *data.Record) (*data.Record, error) {
 				r.Topic = reroute(p, with, r.Topic)
 				return r, nil
@@ -39,28 +45,54 @@ func reroute(p *regexp.Regexp, with, name string) string {
 	return string(p.ExpandString(nil, with, name, at))
 }
 
-// expansion makes Java's replacement text one of Go's: there a group is $1 or ${name}, and a backslash takes the
-// meaning from what follows it.
-func expansion(java string) string {
+// expansion makes Java's replacement text for an expression one of Go's: there a group is $1 or ${name}, and a
+// backslash takes the meaning from what follows it.
+func expansion(java string, p *regexp.Regexp) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(java); i++ {
-		c := java[i]
-		switch {
-		case c == '\\' && i+1 < len(java):
+		switch c := java[i]; {
+		case c == '\\' && i+1 == len(java):
+			return "", errors.New("nothing follows the backslash at the end")
+		case c == '\\':
 			i++
-			if c = java[i]; c == '$' {
-				b.WriteString("$$")
-			} else {
-				b.WriteByte(c)
+			b.WriteString(strings.ReplaceAll(java[i:i+1], "$", "$$"))
+		case c == '$':
+			group, size, err := javaGroup(java[i+1:], p)
+			if err != nil {
+				return "", err
 			}
-		case c == '$' && i+1 < len(java) && java[i+1] >= '0' && java[i+1] <= '9':
-			b.WriteString("${" + java[i+1:i+2] + "}")
-			i++
+			b.WriteString("${" + group + "}")
+			i += size
 		default:
 			b.WriteByte(c)
 		}
 	}
-	return b.String()
+	return b.String(), nil
+}
+
+// javaGroup reads what follows a $: {name}, or as many digits as name a group that there is.
+func javaGroup(text string, p *regexp.Regexp) (group string, size int, err error) {
+	if name, _, ok := strings.Cut(strings.TrimPrefix(text, "{"), "}"); ok && text[0] == '{' {
+		if !slices.Contains(p.SubexpNames()[1:], name) || name == "" {
+			return "", 0, fmt.Errorf("the expression has no group %q", name)
+		}
+		return name, len(name) + 2, nil
+	}
+	n := 0
+	for size < len(text) && text[size] >= '0' && text[size] <= '9' {
+		next := 10*n + int(text[size]-'0')
+		if next > p.NumSubexp() && size > 0 {
+			break
+		}
+		n, size = next, size+1
+	}
+	switch {
+	case size == 0:
+		return "", 0, errors.New("$ is followed by neither a number nor a {name}; a backslash before it makes it text")
+	case n > p.NumSubexp():
+		return "", 0, fmt.Errorf("the expression has no group %d", n)
+	}
+	return strconv.Itoa(n), size, nil
 }
 
 func timestampRouterClass() class {

@@ -3,6 +3,8 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -61,59 +63,52 @@ type timestampConverter struct {
 	pattern   javaPattern
 	unit      time.Duration
 	orDefault bool
-	made      cache[*data.Schema]
+	made      structs
 }
 
 // Apply implements plugin.Transform.
 func (t *timestampConverter) Apply(r *data.Record) (*data.Record, error) {
-	s, v := t.part.get(r)
-	switch x := v.(type) {
-	case *data.StructValue:
-		if t.field != "" {
-			return t.ofStruct(r, x)
+	if t.field == "" {
+		s, v := t.part.get(r)
+		out, err := t.convert(s, v)
+		if err != nil {
+			return nil, fmt.Errorf("TimestampConverter: the %s: %w", t.part, err)
 		}
-	case map[string]any:
-		if t.field == "" {
-			break
-		}
-		out := without(x, nil)
-		to, err := t.convert(nil, x[t.field])
-		if out[t.field] = to; err != nil {
-			return nil, fmt.Errorf("TimestampConverter: field %q: %w", t.field, err)
+		if s != nil {
+			s, _ = t.made.get(s, func() (*data.Schema, error) { return t.schema(s), nil }) // it does not fail
 		}
 		return t.part.set(r, s, out), nil
-	case nil:
-		return r, nil
 	}
-	if t.field != "" {
-		return nil, fmt.Errorf("TimestampConverter: the %s is %s, and has no field %q", t.part, kindOf(v), t.field)
+	x, m, err := t.part.object(r, "TimestampConverter")
+	switch {
+	case x != nil:
+		return t.ofStruct(r, x)
+	case m == nil:
+		return r, err
 	}
-	out, err := t.convert(s, v)
-	if err != nil {
-		return nil, fmt.Errorf("TimestampConverter: the %s: %w", t.part, err)
+	out := maps.Clone(m)
+	if out[t.field], err = t.convert(nil, m[t.field]); err != nil {
+		return nil, fmt.Errorf("TimestampConverter: field %q: %w", t.field, err)
 	}
-	if s != nil {
-		s = t.schema(s)
-	}
-	return t.part.set(r, s, out), nil
+	return t.part.set(r, nil, out), nil
 }
 
+// ofStruct changes a field of a struct, if it has it.
 func (t *timestampConverter) ofStruct(r *data.Record, x *data.StructValue) (*data.Record, error) {
 	at := x.Schema.Field(t.field)
 	if at < 0 {
-		return nil, fmt.Errorf("TimestampConverter: the %s has no field %q", t.part, t.field)
+		return r, nil
 	}
 	to, err := t.made.get(x.Schema, func() (*data.Schema, error) {
 		fields := slices.Clone(x.Schema.Fields)
 		fields[at].Schema = t.schema(fields[at].Schema)
-		return like(x.Schema, fields), nil
+		return like(x.Schema, fields)
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("TimestampConverter: %w", err)
 	}
-	out := &data.StructValue{Schema: to, Values: slices.Clone(x.Values)}
-	f := &x.Schema.Fields[at]
-	if out.Values[at], err = t.convert(f.Schema, read(f, x.Values[at], t.orDefault)); err != nil {
+	out := &data.StructValue{Schema: to, Values: valuesOf(x, t.orDefault)}
+	if out.Values[at], err = t.convert(x.Schema.Fields[at].Schema, out.Values[at]); err != nil {
 		return nil, fmt.Errorf("TimestampConverter: field %q: %w", t.field, err)
 	}
 	return t.part.set(r, to, out), nil
@@ -149,20 +144,26 @@ func (t *timestampConverter) convert(s *data.Schema, v any) (any, error) {
 	case formText:
 		return t.pattern.format(at), nil
 	case formUnix:
-		if t.unit == time.Second {
-			return at.Unix(), nil
-		}
-		if t.unit == time.Nanosecond {
-			return at.UnixNano(), nil
-		}
-		return at.UnixMicro() / int64(t.unit/time.Microsecond), nil
+		return t.unix(at)
 	case formDate:
-		return int32(floorDiv(at.Unix(), 86400)), nil
+		return int32(floorDiv(at.Unix(), daySeconds)), nil
 	case formTime:
-		return int32(at.UnixMilli() - 86_400_000*floorDiv(at.Unix(), 86400)), nil
+		return int32(at.UnixMilli() - 1000*daySeconds*floorDiv(at.Unix(), daySeconds)), nil
 	default:
 		return at.UnixMilli(), nil
 	}
+}
+
+const daySeconds = 24 * 60 * 60
+
+// unix is a time in the unit that the settings name.
+func (t *timestampConverter) unix(at time.Time) (int64, error) {
+	perSecond := int64(time.Second / t.unit)
+	n := at.Unix()*perSecond + int64(at.Nanosecond())/int64(t.unit)
+	if floorDiv(n, perSecond) != at.Unix() {
+		return 0, errFar
+	}
+	return n, nil
 }
 
 func floorDiv(a, b int64) int64 {
@@ -173,30 +174,39 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
+// errFar says that a time is beyond what its form can hold, or the days that a Date can have.
+var errFar = errors.New("the time is too far away")
+
 // time reads a time by its schema or, where there is none, by what it is.
-func (t *timestampConverter) time(s *data.Schema, v any) (time.Time, error) {
+func (t *timestampConverter) time(s *data.Schema, v any) (at time.Time, err error) {
 	if text, ok := v.(string); ok {
 		if len(t.pattern) == 0 {
-			return time.Time{}, errors.New("a text needs the setting format to be read as a time")
+			return at, errors.New("a text needs the setting format to be read as a time")
 		}
-		return t.pattern.parse(text)
+		at, err = t.pattern.parse(text)
+	} else {
+		at, err = t.number(s, v)
 	}
+	if day := floorDiv(at.Unix(), daySeconds); err == nil && (day > math.MaxInt32 || day < math.MinInt32) {
+		err = errFar
+	}
+	return at, err
+}
+
+// number reads a time that is a number.
+func (t *timestampConverter) number(s *data.Schema, v any) (at time.Time, err error) {
 	n, ok := intOf(v)
 	if _, truth := v.(bool); !ok || truth {
-		return time.Time{}, fmt.Errorf("a value that is %s is no time", kindOf(v))
+		return at, fmt.Errorf("a value that is %s is no time", kindOf(v))
 	}
+	unit := t.unit
 	switch {
 	case s.Is(data.Date):
-		return time.Unix(n*86400, 0).UTC(), nil
+		n, unit = n*daySeconds, time.Second
 	case s.Is(data.Time), s.Is(data.Timestamp):
-		return time.UnixMilli(n).UTC(), nil
-	case t.unit == time.Second:
-		return time.Unix(n, 0).UTC(), nil
-	case t.unit == time.Millisecond:
-		return time.UnixMilli(n).UTC(), nil
-	case t.unit == time.Microsecond:
-		return time.UnixMicro(n).UTC(), nil
-	default:
-		return time.Unix(floorDiv(n, 1e9), n-1e9*floorDiv(n, 1e9)).UTC(), nil
+		unit = time.Millisecond
 	}
+	perSecond := int64(time.Second / unit)
+	seconds := floorDiv(n, perSecond)
+	return time.Unix(seconds, (n-seconds*perSecond)*int64(unit)).UTC(), nil
 }

@@ -61,6 +61,22 @@ func (p part) String() string {
 	return "value"
 }
 
+// object is a part of a record that has fields: a struct, or a map without a schema. Both are nil of a null.
+func (p part) object(r *data.Record, transform string) (x *data.StructValue, m map[string]any, err error) {
+	s, v := p.get(r)
+	switch v := v.(type) {
+	case nil:
+		return nil, nil, nil
+	case *data.StructValue:
+		return v, nil, nil
+	case map[string]any:
+		if s == nil {
+			return nil, v, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%s: the %s is %s, and has no fields", transform, p, kindOf(v))
+}
+
 // forms are the names of a class and the part that each is for.
 func (c *class) forms() map[string]part {
 	if c.both {
@@ -139,12 +155,12 @@ func (f func1) Apply(r *data.Record) (*data.Record, error) { return f(r) }
 // maxCached bounds what a transform remembers of schemas that it has met.
 const maxCached = 64
 
-// cache remembers what was made of each schema.
-type cache[T any] struct{ made map[*data.Schema]T }
+// cache remembers what was made, by what it was made of: a schema, mostly.
+type cache[K comparable, T any] struct{ made map[K]T }
 
-// get is what was made of a schema, or is made now.
-func (c *cache[T]) get(s *data.Schema, build func() (T, error)) (T, error) {
-	if v, ok := c.made[s]; ok {
+// get is what was made of k, or is made now.
+func (c *cache[K, T]) get(k K, build func() (T, error)) (T, error) {
+	if v, ok := c.made[k]; ok {
 		return v, nil
 	}
 	v, err := build()
@@ -152,19 +168,27 @@ func (c *cache[T]) get(s *data.Schema, build func() (T, error)) (T, error) {
 		return v, err
 	}
 	if c.made == nil || len(c.made) >= maxCached {
-		c.made = map[*data.Schema]T{}
+		c.made = map[K]T{}
 	}
-	c.made[s] = v
+	c.made[k] = v
 	return v, nil
 }
 
+// structs are schemas of structs, by what they were made of.
+type structs = cache[*data.Schema, *data.Schema]
+
 // like is the schema of a struct with other fields.
-func like(s *data.Schema, fields []data.Field) *data.Schema {
+func like(s *data.Schema, fields []data.Field) (*data.Schema, error) {
 	o := *s
 	o.Fields = fields
 	o.Default = nil // it would have other fields
 	o.Index()
-	return &o
+	for i := range fields {
+		if o.Field(fields[i].Name) != i {
+			return nil, fmt.Errorf("there would be two fields %q", fields[i].Name)
+		}
+	}
+	return &o, nil
 }
 
 // kindOf tells a value's type in an error.
@@ -212,4 +236,13 @@ func read(f *data.Field, v any, orDefault bool) any {
 		return f.Schema.Default
 	}
 	return v
+}
+
+// valuesOf are the values of a struct, which are read.
+func valuesOf(x *data.StructValue, orDefault bool) []any {
+	out := make([]any, len(x.Values))
+	for i := range x.Values {
+		out[i] = read(&x.Schema.Fields[i], x.Values[i], orDefault)
+	}
+	return out
 }

@@ -72,7 +72,8 @@ func TestObjects(t *testing.T) {
 		{"cast fields", "Cast$Value", props{"spec": "a:int8,b:string, c:boolean,d:float64,e:int64"},
 			map[string]any{"a": int64(12), "b": 1.0, "c": "TRUE", "d": "2.5", "e": 3.99, "f": "x"},
 			map[string]any{"a": int8(12), "b": "1.0", "c": true, "d": 2.5, "e": int64(3), "f": "x"}, ""},
-		{"cast null", "Cast$Value", props{"spec": "a:int8"}, map[string]any{"a": nil}, map[string]any{"a": nil}, ""},
+		{"cast null", "Cast$Value", props{"spec": "a:int8,b:int8"}, map[string]any{"a": nil},
+			map[string]any{"a": nil, "b": nil}, ""},
 		{"cast out of range", "Cast$Value", props{"spec": "a:int8"},
 			map[string]any{"a": int64(300)}, nil, "does not fit into 8 bits"},
 		{"cast text that is none", "Cast$Value", props{"spec": "a:int8"}, map[string]any{"a": "x"},
@@ -94,6 +95,16 @@ func TestObjects(t *testing.T) {
 			"timestamp.field": "ts", "static.field": "s", "static.value": "v"}, map[string]any{"a": "x"},
 			map[string]any{"a": "x", "t": "t", "p": int32(3), "o": int64(42),
 				"ts": int64(1_500_000_000_123), "s": "v"}, ""},
+		{"mask what is not there", "MaskField$Value", props{"fields": "a"}, map[string]any{"b": "x"},
+			map[string]any{"a": nil, "b": "x"}, ""},
+		{"mask bytes", "MaskField$Value", props{"fields": "a"}, map[string]any{"a": []byte("x")},
+			map[string]any{"a": []byte{}}, ""},
+		{"mask a truth with a text", "MaskField$Value", props{"fields": "a", "replacement": "x"},
+			map[string]any{"a": true}, nil, "only for numbers and texts"},
+		{"rename onto another", "ReplaceField$Value", props{"renames": "a:m,z:m"}, map[string]any{"a": 1, "m": 2},
+			map[string]any{"m": 1}, ""},
+		{"rename onto one before", "ReplaceField$Value", props{"renames": "a:m,z:m"}, map[string]any{"z": 1, "m": 2},
+			map[string]any{"m": 1}, ""},
 		{"mask", "MaskField$Value", props{"fields": "a,b,c,d,e"},
 			map[string]any{"a": "x", "b": int64(9), "c": true, "d": []any{1}, "e": map[string]any{"q": 1}, "f": "y"},
 			map[string]any{"a": "", "b": int64(0), "c": false, "d": []any{}, "e": map[string]any{}, "f": "y"}, ""},
@@ -125,6 +136,23 @@ func TestTimes(t *testing.T) {
 			map[string]any{"a": int64(-1)}, map[string]any{"a": int32(-1)}, ""},
 		{"before 1970 as time", "TimestampConverter$Value", props{"field": "a", "target.type": "Time"},
 			map[string]any{"a": int64(-1)}, map[string]any{"a": int32(86_399_999)}, ""},
+		{"a field that is not there", "TimestampConverter$Value", props{"field": "a", "target.type": "unix"},
+			map[string]any{"b": "x"}, map[string]any{"a": nil, "b": "x"}, ""},
+		{"a day of the week", "TimestampConverter$Value", props{"field": "a", "target.type": "string", "format": "u yyyy"},
+			map[string]any{"a": int64(1_500_000_000_123)}, map[string]any{"a": "5 2017"}, ""},
+		{"a year of two digits", "TimestampConverter$Value", props{"field": "a", "target.type": "string", "format": "yy"},
+			map[string]any{"a": int64(1_500_000_000_123)}, map[string]any{"a": "17"}, ""},
+		{"an early year of two digits", "TimestampConverter$Value", props{"field": "a", "target.type": "Date",
+			"format": "yy-MM-dd"}, map[string]any{"a": "46-01-01"}, map[string]any{"a": int32(-8766)}, ""},
+		{"a late year of two digits", "TimestampConverter$Value", props{"field": "a", "target.type": "Date",
+			"format": "yy-MM-dd"}, map[string]any{"a": "45-12-31"}, map[string]any{"a": int32(27758)}, ""},
+		{"nanoseconds", "TimestampConverter$Value", props{"field": "a", "target.type": "unix", "format": "yyyy-MM-dd",
+			"unix.precision": "nanoseconds"}, map[string]any{"a": "1969-12-31"},
+			map[string]any{"a": int64(-86_400_000_000_000)}, ""},
+		{"too far for nanoseconds", "TimestampConverter$Value", props{"field": "a", "target.type": "unix",
+			"format": "yyyy-MM-dd", "unix.precision": "nanoseconds"}, map[string]any{"a": "2300-01-01"}, nil, "too far"},
+		{"too far for a date", "TimestampConverter$Value", props{"field": "a", "target.type": "Date"},
+			map[string]any{"a": int64(math.MaxInt64)}, nil, "too far"},
 		{"a text without a format", "TimestampConverter$Value", props{"field": "a", "target.type": "unix"},
 			map[string]any{"a": "x"}, nil, "needs the setting format"},
 	} {
@@ -147,6 +175,10 @@ func TestRefused(t *testing.T) {
 		{"HeaderFrom$Key", props{"fields": "a,b", "headers": "a", "operation": "move"}, "1 headers for 2 fields"},
 		{"HeaderFrom$Key", props{"fields": "a", "headers": "a", "operation": "steal"}, "must be one of move, copy"},
 		{"RegexRouter", props{"regex": "(", "replacement": ""}, "missing closing"},
+		{"RegexRouter", props{"regex": "(.*)", "replacement": "$2"}, "no group 2"},
+		{"RegexRouter", props{"regex": "(.*)", "replacement": "${x}"}, `no group "x"`},
+		{"RegexRouter", props{"regex": "(.*)", "replacement": "a$"}, "neither a number"},
+		{"RegexRouter", props{"regex": "(.*)", "replacement": `a\`}, "nothing follows"},
 		{"ReplaceField$Value", props{"renames": "a"}, "no pair"},
 		{"TimestampConverter$Value", props{"target.type": "string"}, "needs one"},
 		{"TimestampConverter$Value", props{"target.type": "string", "format": "yyyy'"}, "no end"},
@@ -275,6 +307,9 @@ func TestCastWhole(t *testing.T) {
 		{"string", nil, math.Inf(-1), "-Infinity"},
 		{"string", nil, float32(0.1), "0.1"},
 		{"boolean", nil, int64(2), true},
+		{"boolean", nil, -0.5, false},
+		{"boolean", nil, math.NaN(), false},
+		{"boolean", nil, -1.5, true},
 		{"boolean", nil, "yes", false},
 		{"int64", nil, true, int64(1)},
 		{"string", &data.Schema{Type: data.Int32, Name: data.Date}, int32(1), "1970-01-02"},
@@ -326,6 +361,8 @@ func TestRoutes(t *testing.T) {
 		{"(.*)", "$1x", "t", "tx"},
 		{"(.*)", "\\$1-$1", "t", "$1-t"},
 		{"(?<name>.*)", "pre.${name}", "t", "pre.t"},
+		{"(.)(.)", "$21", "ab", "b1"},
+		{"(.)(.)(.)(.)(.)(.)(.)(.)(.)(.)", "$10", "abcdefghij", "j"},
 	} {
 		out, err := build(t, "RegexRouter", props{"regex": tc.regex,
 			"replacement": tc.with}).Apply(&data.Record{Topic: tc.in})
@@ -375,4 +412,118 @@ func TestClasses(t *testing.T) {
 			require.NotEmpty(t, d.Doc, d.Name)
 		}
 	}
+}
+
+// What has no fields by its schema gets none, and is named: a map with a schema too.
+func TestMapsWithSchemas(t *testing.T) {
+	s := &data.Schema{Type: data.Map, Key: str(), Elem: &data.Schema{Type: data.Int64}}
+	for class, p := range map[string]props{
+		"Cast$Value": {"spec": "a:string"}, "ExtractField$Value": {"field": "a"}, "Flatten$Value": {},
+		"InsertField$Value": {"topic.field": "t"}, "MaskField$Value": {"fields": "a"},
+		"ReplaceField$Value": {"exclude": "a"}, "TimestampConverter$Value": {"target.type": "unix", "field": "a"},
+		"HeaderFrom$Value": {"fields": "a", "headers": "h", "operation": "copy"}, "ValueToKey": {"fields": "a"},
+	} {
+		_, err := build(t, kafka+class, p).Apply(&data.Record{ValueSchema: s, Value: map[string]any{"a": int64(1)}})
+		require.ErrorContains(t, err, "the value is a map", class)
+	}
+}
+
+// A struct does not get a field twice, and one without the field that is wanted passes where Kafka's does.
+func TestFieldsTwiceAndMissing(t *testing.T) {
+	for class, p := range map[string]props{
+		"InsertField$Value": {"topic.field": "id"}, "ReplaceField$Value": {"renames": "name:id"},
+	} {
+		_, err := build(t, kafka+class, p).Apply(person())
+		require.ErrorContains(t, err, `two fields "id"`, class)
+	}
+	in := person()
+	out, err := build(t, kafka+"TimestampConverter$Value", props{"field": "none", "target.type": "unix"}).Apply(in)
+	require.NoError(t, err)
+	require.Same(t, in, out)
+	_, err = build(t, kafka+"MaskField$Value", props{"fields": "home"}).Apply(person())
+	require.ErrorContains(t, err, `field "home": it is a struct`)
+	_, err = build(t, kafka+"MaskField$Value", props{"fields": "born", "replacement": "5"}).Apply(person())
+	require.ErrorContains(t, err, "only for numbers and texts")
+}
+
+// A decimal is masked by a number of its own scale.
+func TestMaskDecimal(t *testing.T) {
+	dec := &data.Schema{Type: data.Bytes, Name: data.Decimal, Parameters: props{"scale": "2"}}
+	s := data.NewStruct("s", data.Field{Name: "d", Schema: dec})
+	mask := func(p props) (any, error) {
+		v := data.New(s).Set("d", []byte{7})
+		out, err := build(t, kafka+"MaskField$Value", p).Apply(&data.Record{ValueSchema: s, Value: v})
+		if err != nil {
+			return nil, err
+		}
+		return out.Value.(*data.StructValue).Values[0], nil
+	}
+	for with, want := range map[string]int64{"": 0, "1.5": 150, "-2": -200} {
+		p := props{"fields": "d"}
+		if with != "" {
+			p["replacement"] = with
+		}
+		got, err := mask(p)
+		require.NoError(t, err)
+		require.Equal(t, data.DecimalBytes(big.NewInt(want)), got)
+	}
+	for _, with := range []string{"1.234", "x"} {
+		_, err := mask(props{"fields": "d", "replacement": with})
+		require.Error(t, err)
+	}
+}
+
+// A whole value that is a time gets one schema for all records, also where it is null.
+func TestTimestampConverterOfWholeValues(t *testing.T) {
+	tr := build(t, kafka+"TimestampConverter$Value", props{"target.type": "unix"})
+	s := &data.Schema{Type: data.Int64, Name: data.Timestamp, Optional: true}
+	first, err := tr.Apply(&data.Record{ValueSchema: s, Value: int64(5)})
+	require.NoError(t, err)
+	null, err := tr.Apply(&data.Record{ValueSchema: s})
+	require.NoError(t, err)
+	require.Equal(t, int64(5), first.Value)
+	require.Nil(t, null.Value)
+	require.Same(t, first.ValueSchema, null.ValueSchema)
+	require.Empty(t, null.ValueSchema.Name)
+}
+
+// Nulls of fields that have defaults are read as those, in all fields or in none.
+func TestDefaultsForNulls(t *testing.T) {
+	for class, p := range map[string]props{
+		"Cast$Value": {"spec": "id:string"}, "InsertField$Value": {"topic.field": "t"}, "MaskField$Value": {"fields": "id"},
+		"ReplaceField$Value": {"exclude": "id"}, "TimestampConverter$Value": {"field": "born", "target.type": "unix"},
+		"SetSchemaMetadata$Value": {"schema.name": "n"}, "Flatten$Value": {},
+		"HeaderFrom$Value": {"fields": "id", "headers": "h", "operation": "move"},
+	} {
+		for with, want := range map[string]any{"true": "nobody", "false": nil} {
+			p["replace.null.with.default"] = with
+			out, err := build(t, kafka+class, p).Apply(person())
+			require.NoError(t, err)
+			got, ok := out.Value.(*data.StructValue).Get("name")
+			require.True(t, ok)
+			require.Equal(t, want, got, class)
+		}
+	}
+}
+
+// The fields of a struct that may be null may be, and its default is theirs.
+func TestFlattenInherits(t *testing.T) {
+	inner := data.NewStruct("", data.Field{Name: "zip", Schema: str()}, data.Field{Name: "no", Schema: int32s()})
+	preset := data.New(inner).Set("zip", "0815").Set("no", int32(4))
+	inner.Default = preset
+	s := data.NewStruct("s", data.Field{Name: "home", Schema: inner}, data.Field{Name: "id", Schema: int32s()})
+	s.Optional = true
+	out, err := build(t, kafka+"Flatten$Value", nil).Apply(&data.Record{ValueSchema: s,
+		Value: data.New(s).Set("id", int32(1))})
+	require.NoError(t, err)
+	zip := out.ValueSchema.Fields[0].Schema
+	require.Equal(t, "0815", zip.Default)
+	require.True(t, zip.Optional)
+	require.True(t, out.ValueSchema.Fields[2].Schema.Optional)
+	require.False(t, inner.Fields[0].Schema.Optional, "the old schema stays")
+
+	both := data.NewStruct("s", data.Field{Name: "a", Schema: data.NewStruct("", data.Field{Name: "b", Schema: str()})},
+		data.Field{Name: "a.b", Schema: str()})
+	_, err = build(t, kafka+"Flatten$Value", nil).Apply(&data.Record{ValueSchema: both, Value: data.New(both)})
+	require.ErrorContains(t, err, `two fields "a.b"`)
 }
