@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -102,26 +103,27 @@ func (c *cli) newTarget(verb, short, doing string, a awaited) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, name := range args {
-				if err := r.do(cmd.Context(), call{method: http.MethodPut, path: connectorPath(name, verb)}, nil); err != nil {
-					return err
+			var asked []string
+			err = c.each("connector", args, func(name string) error {
+				err := r.do(cmd.Context(), call{method: http.MethodPut, path: connectorPath(name, verb)}, nil)
+				if err == nil {
+					asked = append(asked, name)
 				}
-			}
-			for _, name := range args {
+				return err
+			})
+			return errors.Join(err, c.each("connector", asked, func(name string) error {
+				is := doing
 				if wait {
 					if err := c.awaitConnector(cmd.Context(), r, name, a); err != nil {
 						return err
 					}
+					is = a.what
 				}
-				switch {
-				case asJSON:
-				case wait:
-					fmt.Fprintf(c.out, "%s is %s\n", name, a.what)
-				default:
-					fmt.Fprintf(c.out, "%s is %s\n", name, doing)
+				if !asJSON {
+					fmt.Fprintf(c.out, "%s is %s\n", name, is)
 				}
-			}
-			return nil
+				return nil
+			}))
 		},
 	}
 	addWait(cmd, &wait, &a.limit, "it is "+a.what+" with all its tasks")
@@ -243,20 +245,18 @@ func newConnectorDelete(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, name := range args {
+			return c.each("connector", args, func(name string) error {
 				if offsets {
 					if err := c.forgetOffsets(cmd.Context(), r, name, limit); err != nil {
 						return err
 					}
 				}
-				if err := r.do(cmd.Context(), call{method: http.MethodDelete, path: connectorPath(name)}, nil); err != nil {
-					return err
-				}
-				if !asJSON {
+				err := r.do(cmd.Context(), call{method: http.MethodDelete, path: connectorPath(name)}, nil)
+				if err == nil && !asJSON {
 					fmt.Fprintf(c.out, "deleted connector %s\n", name)
 				}
-			}
-			return nil
+				return err
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&offsets, "offsets", false, "also forget how far it has come")

@@ -288,6 +288,33 @@ func TestConnectorDelete(t *testing.T) {
 	require.Len(t, requests(), 3, "what could not be reset is not deleted")
 }
 
+// Verbs that take several names go on behind one that fails, and tell of each.
+func TestSeveralNames(t *testing.T) {
+	gone := answer(http.StatusNotFound, `{"error_code":404,"message":"it is not there"}`)
+	failing := answer(http.StatusInternalServerError, `{"error_code":500,"message":"it cannot be"}`)
+	for _, verb := range [][]string{{"connector", "delete"}, {"topic", "delete"}, {"group", "delete"}} {
+		url, requests := answering(t, gone, answer(204, ""), failing)
+		out, stderr, code := command(t, "", append(verb, "a", "b", "c", "--url", url)...)
+		require.Equal(t, exitNotFound, code)
+		require.Equal(t, "deleted "+verb[0]+" b\n", out)
+		require.Contains(t, stderr, verb[0]+" a: it is not there (HTTP 404")
+		require.Contains(t, stderr, verb[0]+" c: it cannot be (HTTP 500")
+		require.Contains(t, stderr, "2 of 3 "+verb[0]+"s failed\n")
+		require.Len(t, requests(), 3)
+	}
+	url, requests := answering(t, gone, answer(202, ""), answer(200, runningStatus))
+	out, stderr, code := command(t, "", "connector", "resume", "none", "a", "--wait", "--url", url)
+	require.Equal(t, exitNotFound, code)
+	require.Equal(t, "a is running\n", out)
+	require.Contains(t, stderr, "connector none: it is not there (HTTP 404")
+	require.Len(t, requests(), 3)
+	url, requests = answering(t, gone)
+	_, stderr, code = command(t, "", "topic", "delete", "a", "--url", url)
+	require.Equal(t, exitNotFound, code)
+	require.Equal(t, "millrace: it is not there (HTTP 404, error 404)\n", stderr)
+	require.Len(t, requests(), 1)
+}
+
 func TestConnectorPlugins(t *testing.T) {
 	url, requests := answering(t, answer(200, `[{"class":"PostgresSource","type":"source","version":"1"},
 		{"class":"x.Filter","type":"transformation"}]`))

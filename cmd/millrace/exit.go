@@ -61,6 +61,30 @@ func codeOf(err error) exitCode {
 	}
 }
 
+// each does something to all that are named, whatever becomes of one of them, and says of which it failed. The exit code
+// is that of the first. An interrupt, or that no node answers, ends it at once.
+func (c *cli) each(what string, names []string, do func(name string) error) error {
+	var first error
+	failures := 0
+	for _, name := range names {
+		err := do(name)
+		switch code := codeOf(err); {
+		case err == nil:
+			continue
+		case len(names) == 1, code == exitInterrupted, code == exitUnreachable:
+			return err
+		}
+		fmt.Fprintf(c.err, "millrace: %s %s: %v\n", what, name, err)
+		if failures++; failures == 1 {
+			first = err
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return failf(codeOf(first), "%d of %s failed", failures, plural(len(names), what))
+}
+
 // finish reports the error that ended the command, once, and returns its exit code.
 func (c *cli) finish(err error) int {
 	code := codeOf(err)

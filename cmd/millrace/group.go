@@ -314,12 +314,9 @@ no question first. A group that has members is not deleted: stop them first.`,
 			if err != nil {
 				return err
 			}
-			for _, id := range args {
-				if err := c.deleteGroup(cmd.Context(), r, id, topic, asJSON); err != nil {
-					return err
-				}
-			}
-			return nil
+			return c.each("group", args, func(id string) error {
+				return c.deleteGroup(cmd.Context(), r, id, topic, asJSON)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "only the offsets of this topic")

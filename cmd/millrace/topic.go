@@ -356,15 +356,13 @@ func newTopicDelete(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, name := range args {
-				if err := r.do(cmd.Context(), call{method: http.MethodDelete, path: topicPath(name)}, nil); err != nil {
-					return err
-				}
-				if !asJSON {
+			return c.each("topic", args, func(name string) error {
+				err := r.do(cmd.Context(), call{method: http.MethodDelete, path: topicPath(name)}, nil)
+				if err == nil && !asJSON {
 					fmt.Fprintf(c.out, "deleted topic %s\n", name)
 				}
-			}
-			return nil
+				return err
+			})
 		},
 	}
 	return cmd
