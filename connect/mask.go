@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -88,22 +89,28 @@ func maskURL(value string) string {
 	if !strings.Contains(value, ":") || !looksURL(value) {
 		return value
 	}
-	hide := func(m string) string {
-		at := strings.IndexAny(m[1:], ":=") + 2 // behind the user, or the parameter's name
-		if strings.HasPrefix(m, "://") {
-			at = strings.IndexByte(m[3:], ':') + 4
-		}
-		secret, end := m[at:], ""
-		if strings.HasSuffix(secret, "@") {
-			secret, end = secret[:len(secret)-1], "@"
-		}
+	hide := func(before, secret, after string) string {
 		if secret == "" || onlyRefers(secret) {
+			return before + secret + after
+		}
+		return before + plugin.Hidden + after
+	}
+	value = regexp.MustCompile(`://[^/?#@:]*:[^/?#]*@`).ReplaceAllStringFunc(value, func(m string) string {
+		at := strings.IndexByte(m[3:], ':') + 4
+		return hide(m[:at], m[at:len(m)-1], "@")
+	})
+	return regexp.MustCompile(`[?&;][^=&;#]*=[^&;#]*`).ReplaceAllStringFunc(value, func(m string) string {
+		name, secret, _ := strings.Cut(m[1:], "=")
+		if plain, err := url.PathUnescape(name); err != nil || !isPassword(plain) {
 			return m
 		}
-		return m[:at] + plugin.Hidden + end
-	}
-	value = regexp.MustCompile(`://[^/?#@:]*:[^/?#]*@`).ReplaceAllStringFunc(value, hide)
-	return regexp.MustCompile(`(?i)[?&;](?:ssl)?password=[^&;#]*`).ReplaceAllStringFunc(value, hide)
+		return hide(m[:len(name)+2], secret, "")
+	})
+}
+
+// isPassword says whether a parameter of a URL is a password.
+func isPassword(name string) bool {
+	return strings.EqualFold(name, "password") || strings.EqualFold(name, "sslpassword")
 }
 
 func looksURL(value string) bool {
