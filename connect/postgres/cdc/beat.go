@@ -12,6 +12,7 @@ const beatPrefix = "millrace.heartbeat"
 
 // beats are the times at which things were last done that are due now and then.
 type beats struct {
+	between   time.Time // any of these was looked at
 	noted     time.Time // a place was given
 	record    time.Time // a heartbeat
 	looked    time.Time // at the slot

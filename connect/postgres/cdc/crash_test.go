@@ -188,3 +188,21 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 		require.Equal(t, 1, n, key)
 	}
 }
+
+// Sessions that end as soon as they have begun are tried again with pauses that grow, and no oftener than is allowed.
+func TestSessionsThatEndAtOnce(t *testing.T) {
+	l := newLab(t, small).set("errors.max.retries", "3")
+	l.streaming()
+	for ended := 0; ; {
+		_, err := l.tryPoll()
+		if err != nil {
+			require.GreaterOrEqual(t, ended, 4)
+			return
+		}
+		require.Less(t, ended, 20, "it is tried for ever")
+		n := 0
+		require.NoError(t, l.db.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(active_pid))
+			FROM pg_replication_slots WHERE slot_name = $1 AND active`, l.props["slot.name"]).Scan(&n))
+		ended += n
+	}
+}

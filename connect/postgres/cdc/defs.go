@@ -230,8 +230,8 @@ func port(v string) error {
 
 func outputPlugin(v string) error {
 	if !strings.EqualFold(strings.TrimSpace(v), "pgoutput") {
-		return errors.New("only pgoutput, which is a part of PostgreSQL, is read: set plugin.name=pgoutput, or leave it out, " +
-			"and name a slot that is of no other plugin")
+		return errors.New("only pgoutput, which is a part of PostgreSQL, is read: set plugin.name=pgoutput, or leave it " +
+			"out, and name a slot that is of no other plugin")
 	}
 	return nil
 }

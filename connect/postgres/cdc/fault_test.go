@@ -3,6 +3,7 @@ package cdc_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,6 +303,10 @@ func TestValidate(t *testing.T) {
 	for _, p := range cdc.Defs().Check(map[string]string{"database.port": "99999"}) {
 		require.True(t, p.Key != "database.port" || strings.Contains(p.Message, "65535"), p.Message)
 	}
+	refused := cdc.Defs().Check(map[string]string{"plugin.name": "wal2json"})
+	require.True(t, slices.ContainsFunc(refused, func(p plugin.Problem) bool {
+		return p.Key == "plugin.name" && strings.Contains(p.Message, "set plugin.name=pgoutput")
+	}))
 	one("topic.prefix", "249", append(only, "topic.prefix", letters(245))...)
 	require.Empty(t, blame(append(only, "topic.prefix", letters(245), "transforms", "route")...))
 	l.exec(`CREATE TABLE "a b" (id int PRIMARY KEY)`, `CREATE TABLE a_b (id int PRIMARY KEY)`)

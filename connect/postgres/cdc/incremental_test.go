@@ -197,3 +197,15 @@ func TestColumnAddedAmidChunks(t *testing.T) {
 	l.until("all rows", func() bool { return len(l.table("p.public.t")) == 2000 })
 	require.EqualValues(t, 7, l.records[len(l.records)-1].after["more"])
 }
+
+// A signal is heard though a table is there by now that the publication lacks.
+func TestSignalBesideATableThatIsNotPublished(t *testing.T) {
+	l := newLab(t, small, signals, `INSERT INTO t VALUES (1, 'a', 1)`)
+	l.exec(`CREATE PUBLICATION ` + l.props["publication.name"] + ` FOR TABLE t, sig`)
+	l.set("snapshot.mode", "no_data", "signal.data.collection", "public.sig", "publication.autocreate.mode", "disabled",
+		"table.include.list", "public.*")
+	l.streaming()
+	l.exec(`CREATE TABLE late (id int PRIMARY KEY)`)
+	l.signal("1", "execute-snapshot", `{"data-collections": ["public.t"]}`)
+	l.until("the row", func() bool { return len(l.count("p.public.t", "r")) == 1 })
+}

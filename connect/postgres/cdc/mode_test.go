@@ -136,6 +136,18 @@ func TestWrongPasswordFailsAtOnce(t *testing.T) {
 	require.NotContains(t, err.Error(), "wrong\"")
 }
 
+// A slot's name may begin with a digit, or be a word of the replication protocol.
+func TestSlotNames(t *testing.T) {
+	for _, name := range []string{"1st", "logical"} {
+		l := newLab(t, small).set("slot.name", name)
+		l.streaming()
+		l.exec(`INSERT INTO t VALUES (1, 'a', 1)`)
+		l.caughtUp("t")
+		l.stop()
+		l.dropSlot()
+	}
+}
+
 func TestSlotDroppedOnStop(t *testing.T) {
 	l := newLab(t, small)
 	l.set("slot.drop.on.stop", "true")

@@ -219,18 +219,12 @@ func (s *settings) hidden(t tableName, column string) bool {
 
 // connection is how the database is reached.
 func (s *settings) connection() (*pgx.ConnConfig, error) {
-	more := map[string]string{}
+	more := map[string]string{"host": s.String("database.hostname"), "port": s.String("database.port"),
+		"dbname": s.database}
 	for _, k := range []string{"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert"} {
-		if v := s.String("database." + k); v != "" {
-			more[k] = v
-		}
+		more[k] = s.String("database." + k)
 	}
-	host := s.String("database.hostname")
-	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
-		host = "[" + host + "]"
-	}
-	url := fmt.Sprintf("postgresql://%s:%d/%s", host, s.Int("database.port"), escape(s.database))
-	config, err := postgres.ParseURL(url, s.String("database.user"), s.password(), more)
+	config, err := postgres.ParseURL("postgresql://", s.String("database.user"), s.password(), more)
 	if err != nil {
 		return nil, err
 	}
@@ -242,19 +236,6 @@ func (s *settings) connection() (*pgx.ConnConfig, error) {
 func (s *settings) password() string {
 	p, _ := s.Given("database.password")
 	return p
-}
-
-func escape(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }
 
 // filter says what is captured.

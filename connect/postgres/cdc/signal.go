@@ -79,7 +79,7 @@ func (t *task) named(ctx context.Context, list []string) (out []tableName, err e
 	if err != nil {
 		return nil, err
 	}
-	if err := t.session.loadTables(ctx); err != nil { // there may be new ones
+	if err := t.session.loadMembers(ctx); err != nil { // there may be new ones
 		return nil, err
 	}
 	for name := range t.session.tables {

@@ -72,7 +72,8 @@ func (o *streamOptions) command() string {
 			options = append(options, postgres.Quote(name)+" "+literal(value))
 		}
 	}
-	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s)", postgres.Quote(o.slot), o.from, strings.Join(options, ", "))
+	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s)", postgres.Quote(o.slot), o.from,
+		strings.Join(options, ", "))
 }
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

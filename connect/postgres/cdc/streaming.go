@@ -47,7 +47,7 @@ func (t *task) startStream(ctx context.Context) error {
 	}
 	n.stream = st
 	t.reading = reading{}
-	t.tries = tries{stale: t.tries.stale}
+	t.tries.slot = 0
 	t.metrics.current = st
 	t.logger.Info("streaming begins", "lsn", t.at.commit.String())
 	return nil
@@ -56,7 +56,7 @@ func (t *task) startStream(ctx context.Context) error {
 // streamPoll reads until a batch is full, or there is no more for now. Transactions are given whole, as many as fit;
 // one that does not fit into a batch is given in parts.
 func (t *task) streamPoll(ctx context.Context) ([]*plugin.SourceRecord, error) {
-	r := &t.reading
+	r, begun := &t.reading, t.now()
 	deadline := time.NewTimer(t.s.pollWait)
 	defer deadline.Stop()
 	for {
@@ -79,6 +79,11 @@ func (t *task) streamPoll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 			if err := t.handle(ctx, at, b); err != nil {
 				return nil, err
 			}
+			if b[0] == msgCommit {
+				if out, err := t.amid(ctx, begun); len(out) > 0 || err != nil {
+					return out, err
+				}
+			}
 			if len(t.events.out) >= t.s.batchRows || t.events.bytes >= batchBytes {
 				return t.cut(), nil
 			}
@@ -92,6 +97,7 @@ func (t *task) streamPoll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 // cut gives what makes a batch.
 func (t *task) cut() []*plugin.SourceRecord {
 	r := &t.reading
+	t.tries.connection = 0
 	out := t.events.take()
 	if r.inside && r.boundary == 0 {
 		t.at.txn, t.at.seq = r.begin.lsn, r.seq
@@ -109,6 +115,7 @@ func (t *task) cut() []*plugin.SourceRecord {
 func (t *task) idle() []*plugin.SourceRecord {
 	t.reading.boundary = 0
 	if len(t.events.out) > 0 || t.at.commit > t.given && t.now().Sub(t.beats.noted) >= noteEvery {
+		t.tries.connection = 0
 		return t.give(t.events.take())
 	}
 	return nil
@@ -121,6 +128,8 @@ const noteEvery = 5 * time.Second
 // wait for the rest of one.
 func (t *task) nextBlock(ctx context.Context, deadline *time.Timer) (more bool, err error) {
 	r, st := &t.reading, t.session.stream
+	short := time.NewTicker(20 * time.Millisecond) // while a chunk waits for its place
+	defer short.Stop()
 	for {
 		var tick <-chan time.Time
 		if !r.inside {
@@ -137,8 +146,6 @@ func (t *task) nextBlock(ctx context.Context, deadline *time.Timer) (more bool, 
 			}
 			if t.window != nil {
 				st.probe()
-				short := time.NewTimer(20 * time.Millisecond)
-				defer short.Stop()
 				tick = short.C
 			}
 		}
@@ -328,8 +335,27 @@ func (t *task) wanted(prefix string) bool {
 	return prefix != beatPrefix && t.s.filter.prefixes.take(prefix)
 }
 
+// betweenEvery is how often a transaction's end in the midst of a block is taken for what is due between two of them.
+const betweenEvery = 100 * time.Millisecond
+
+// amid does at the end of a transaction, in the midst of a block, what nextBlock does where one ends. Under load blocks
+// hardly ever end where a transaction does.
+func (t *task) amid(ctx context.Context, begun time.Time) ([]*plugin.SourceRecord, error) {
+	now := t.now()
+	if now.Sub(t.beats.between) >= betweenEvery {
+		if err := t.between(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if now.Sub(begun) < t.s.pollWait {
+		return nil, nil
+	}
+	return t.idle(), nil
+}
+
 // between does what is due between two transactions.
 func (t *task) between(ctx context.Context) error {
+	t.beats.between = t.now()
 	t.forget()
 	if err := t.admit(ctx); err != nil {
 		return err

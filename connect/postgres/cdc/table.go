@@ -280,7 +280,7 @@ func (b *tableBuilder) propagate(full string, c wireColumn, schema *data.Schema)
 	case k < 4:
 	case name == "numeric":
 		out.Parameters["__debezium.source.column.length"] = strconv.Itoa(int((k - 4) >> 16 & 0xffff))
-		out.Parameters["__debezium.source.column.scale"] = strconv.Itoa(int((k - 4) & 0x7ff))
+		out.Parameters["__debezium.source.column.scale"] = strconv.Itoa(int((k-4)&0x7ff^0x400) - 0x400)
 	case name == "varchar" || name == "bpchar":
 		out.Parameters["__debezium.source.column.length"] = strconv.Itoa(int(k - 4))
 	}

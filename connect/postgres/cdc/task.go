@@ -71,10 +71,15 @@ func (t *task) enter(ctx context.Context) (context.Context, func()) {
 
 // tries count what failed in a row.
 type tries struct {
-	connection, slot int
-	stale            int // since a table or a chunk was last read: what was known of a table was of yesterday
-	logged           time.Time
+	connection int       // since the stream last gave something, or a session lasted
+	since      time.Time // of the session; zero: there is none
+	slot       int
+	stale      int // since a table or a chunk was last read: what was known of a table was of yesterday
+	logged     time.Time
 }
+
+// lasted is how long a session must go on for those before it to be forgotten.
+const lasted = time.Minute
 
 // maxStale is how often the catalog is looked at anew, as a column or a table that it had was not there any more.
 const maxStale = 3
@@ -193,6 +198,7 @@ func (t *task) open(ctx context.Context) error {
 		return err
 	}
 	t.fresh = true
+	t.tries.since = t.now()
 	t.metrics.connected.Set(1)
 	return nil
 }
@@ -312,8 +318,13 @@ func (t *task) retrySlot(err error) error {
 
 // retryConnection waits, longer from one time to the next.
 func (t *task) retryConnection(err error) error {
+	if since := t.tries.since; !since.IsZero() && t.now().Sub(since) >= lasted {
+		t.tries.connection = 0
+	}
+	t.tries.since = time.Time{}
 	t.tries.connection++
 	t.metrics.reconnects.Inc()
+	err = postgres.Explain(err, "capture database "+t.s.database)
 	if limit := t.s.Int("errors.max.retries"); limit >= 0 && t.tries.connection > limit {
 		return err
 	}
