@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"millrace/connect/postgres"
 )
@@ -275,7 +276,7 @@ func (n *session) describe(ctx context.Context, rel *relation) (*table, error) {
 
 // catalog reads what the catalog has of a table and its types; nil if the table is gone.
 func (n *session) catalog(ctx context.Context, rel *relation) (*postgres.Table, error) {
-	var oids []uint32
+	oids := []uint32{pgtype.TextOID}
 	for _, c := range rel.Columns {
 		oids = append(oids, c.Type)
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"millrace/connect/data"
 	"millrace/connect/postgres"
 )
@@ -176,6 +178,9 @@ func (b *tableBuilder) coder(c wireColumn, catalog *postgres.Table, required boo
 		if k := catalog.Column(c.Name); k != nil && k.Type == c.Type {
 			column.Default, column.Dimensions = k.Default, k.Dimensions
 		}
+	}
+	if t, _ := b.types.Resolve(c.Type, c.Typmod); t == nil {
+		column.Type, column.Typmod = pgtype.TextOID, -1 // it was dropped since: the text of its values is left
 	}
 	return b.mapper.Column(column)
 }
