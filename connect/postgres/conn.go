@@ -26,10 +26,10 @@ var sessionParameters = map[string]string{
 	"client_encoding": "UTF8", "DateStyle": "ISO", "TimeZone": "UTC", "extra_float_digits": "3",
 }
 
-// ParseURL makes the configuration of a connection from jdbc:postgresql://, postgresql:// or postgres://. User, password
-// and the parameters in more, by their names in a URL, come before what the URL says; empty ones say nothing. Every
-// session has the settings that the decoders of this package rely on. The error never holds the URL. Neither the
-// environment nor files that the URL does not name are looked at.
+// ParseURL makes the configuration of a connection from jdbc:postgresql://, postgresql:// or postgres://. User,
+// password and the parameters in more, by their names in a URL, come before what the URL says; empty ones say nothing.
+// Every session has the settings that the decoders of this package rely on. The error never holds the URL. Neither the
+// environment nor files that the URL does not name are looked at, but for PGSERVICE, with which no connection is made.
 func ParseURL(raw, user, password string, more map[string]string) (*pgx.ConnConfig, error) {
 	p, err := splitURL(raw)
 	if err != nil {
@@ -54,7 +54,11 @@ func ParseURL(raw, user, password string, more map[string]string) (*pgx.ConnConf
 	if err != nil {
 		return nil, fmt.Errorf("the connection's settings are not valid: %w", causeOf(err, p["password"]))
 	}
-	maps.Copy(c.RuntimeParams, sessionParameters)
+	c.RuntimeParams = maps.Clone(sessionParameters) // not what the environment has
+	c.RuntimeParams["application_name"] = dsn["application_name"]
+	if options := dsn["options"]; options != "" { // which most poolers refuse
+		c.RuntimeParams["options"] = options
+	}
 	if schema := p["currentschema"]; schema != "" {
 		c.RuntimeParams["search_path"] = schema
 	}
@@ -177,6 +181,8 @@ func (p parameters) settings() (keywords, error) {
 	k := keywords{
 		"host": "localhost", "port": "5432", "user": "", "password": "", "dbname": "", "passfile": "", "servicefile": "",
 		"sslmode": "prefer", "sslcert": "", "sslkey": "", "sslrootcert": "", "sslpassword": "", "sslsni": "1",
+		"sslcertmode": "allow", "sslnegotiation": "", "channel_binding": "", "require_auth": "",
+		"min_protocol_version": "", "max_protocol_version": "",
 		"connect_timeout": "10", "application_name": "millrace", "options": "",
 	}
 	for name := range k {

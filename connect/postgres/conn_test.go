@@ -22,6 +22,9 @@ import (
 func TestParseURL(t *testing.T) {
 	t.Setenv("PGPASSWORD", "from the environment")
 	t.Setenv("PGHOST", "elsewhere")
+	t.Setenv("PGTZ", "Asia/Tokyo")
+	t.Setenv("PGOPTIONS", "-c DateStyle=German")
+	t.Setenv("PGCHANNELBINDING", "require")
 	for _, raw := range []string{
 		"jdbc:postgresql://db.example:5433/shop?user=app&password=p%40ss&currentSchema=sales&ApplicationName=mill&ssl=false",
 		"postgres://app:p%40ss@db.example:5433/shop?sslmode=disable&currentSchema=sales&application_name=mill",
@@ -34,9 +37,9 @@ func TestParseURL(t *testing.T) {
 		require.Equal(t, "shop", c.Database)
 		require.Equal(t, "app", c.User)
 		require.Equal(t, "p@ss", c.Password)
-		require.Equal(t, "sales", c.RuntimeParams["search_path"])
-		require.Equal(t, "mill", c.RuntimeParams["application_name"])
-		require.Equal(t, "UTC", c.RuntimeParams["TimeZone"])
+		require.Equal(t, map[string]string{"search_path": "sales", "application_name": "mill", "client_encoding": "UTF8",
+			"DateStyle": "ISO", "TimeZone": "UTC", "extra_float_digits": "3"}, c.RuntimeParams)
+		require.Equal(t, "prefer", c.ChannelBinding)
 		require.Nil(t, c.TLSConfig)
 	}
 	c, err := postgres.ParseURL("jdbc:postgresql://a:1,b,[::1]:7/x?ssl=true", `o'r\k`, `quo'te\`, nil)
@@ -135,6 +138,7 @@ func TestFaults(t *testing.T) {
 		{u, "DO $$ BEGIN RAISE EXCEPTION 'precious'; END $$", postgres.Data, []string{"P0001"}},
 		{u, "SELECT pg_replication_slot_advance('nope', '0/1')", postgres.Config, []string{"42704", "slot is not there"}},
 		{u, "SET transaction_read_only = on; CREATE TABLE x (a int)", postgres.Config, []string{"25006", "primary"}},
+		{u, "LOAD 'nowhere'", postgres.Config, []string{"58P01"}}, // a library of an extension is missing
 		{u, "SET statement_timeout = 1; SELECT pg_sleep(10)", postgres.Retry, []string{"57014"}},
 	} {
 		sql := []string{c.sql}

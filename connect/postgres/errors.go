@@ -38,7 +38,7 @@ var faultsByCode = map[string]Fault{
 	"42501": Denied, "42704": Config, "42710": Config, "25006": Config, "3D000": Config, "57P04": Config,
 	"55000": Config, "55006": Config, "55P03": Retry, "57014": Retry, "57P01": Connection, "57P02": Connection,
 	"57P03": Connection, "57P05": Connection, "53300": Connection, "53400": Config, "P0001": Data, "25P03": Connection,
-	"72000": Retry,
+	"25P04": Connection, "58P01": Config, "72000": Retry,
 }
 
 var faultsByClass = map[string]Fault{

@@ -131,9 +131,10 @@ func (ts *Types) Title(oid uint32) string {
 	return quoteOdd(t.Schema) + "." + quoteOdd(t.Name)
 }
 
-// quoteOdd quotes a name that would mean another without quotes. The system's type "char" is one.
+// quoteOdd quotes a name that would mean another without quotes. The system's type "char" is one, and bit, which is
+// bit(1) then.
 func quoteOdd(name string) string {
-	plain := name != "char"
+	plain := name != "char" && name != "bit"
 	for i := range len(name) {
 		c := name[i]
 		plain = plain && (c == '_' || c >= 'a' && c <= 'z' || i > 0 && c >= '0' && c <= '9')

@@ -122,6 +122,22 @@ func restartAt(t *testing.T, name, create string, k int, lose bool) {
 	}
 }
 
+// A window goes on behind a key of any type.
+func TestXIDKeyOfBits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"mode": "xid", "batch.max.rows": "3"}, "CREATE TABLE t (b bit(8) PRIMARY KEY)",
+		"INSERT INTO t SELECT n::bit(8) FROM generate_series(100, 119) n")
+	for range 4 {
+		b.start()
+		b.poll(false)
+		b.stop()
+	}
+	b.start()
+	defer b.stop()
+	b.until(20)
+	b.quiet()
+}
+
 // A table without a key that is rewritten in the midst of a round: rows may come again, and none is lost.
 func TestXIDRewritten(t *testing.T) {
 	t.Parallel()
