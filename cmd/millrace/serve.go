@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -172,7 +173,7 @@ func (c *cli) logger(s settings) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		return nil, usagef("log-level %q: want debug, info, warn or error", s.LogLevel)
 	}
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: readableDurations}
 	switch {
 	case s.LogFormat == "text", s.LogFormat == "auto" && isTerminal(c.err):
 		return slog.New(slog.NewTextHandler(c.err, o)), nil
@@ -180,6 +181,21 @@ func (c *cli) logger(s settings) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(c.err, o)), nil
 	}
 	return nil, usagef("log-format %q: want text, json or auto", s.LogFormat)
+}
+
+// readableDurations writes durations as 958ms, which are nanoseconds in JSON otherwise.
+func readableDurations(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	d := a.Value.Duration()
+	for _, unit := range []time.Duration{time.Millisecond, time.Microsecond} {
+		if d.Abs() >= 10*unit {
+			d = d.Round(unit)
+			break
+		}
+	}
+	return slog.String(a.Key, d.String())
 }
 
 // tuneCollector trades memory for time: a larger heap between collections, bounded by a soft limit. GOGC and

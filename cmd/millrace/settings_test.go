@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/json"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,4 +153,18 @@ func TestSizes(t *testing.T) {
 	var n int64
 	require.Error(t, setBytes(&n, "-1"))
 	require.Error(t, setBytes(&n, "9999999999999GiB"))
+}
+
+func TestDurationsInLogs(t *testing.T) {
+	for d, want := range map[time.Duration]string{958745353: "959ms", 61_234_567_890: "1m1.235s", 1_234_567: "1.235ms",
+		1500: "1.5µs", 0: "0s", -20 * time.Millisecond: "-20ms"} {
+		for format, text := range map[string]string{"json": `"wait":"` + want + `"`, "text": "wait=" + want} {
+			var out strings.Builder
+			log, err := (&cli{err: &out}).logger(settings{LogLevel: "info", LogFormat: format})
+			require.NoError(t, err)
+			log.Info("x", "wait", d, slog.Group("g", "n", 5))
+			require.Contains(t, out.String(), text)
+			require.True(t, format == "text" || json.Valid([]byte(out.String())))
+		}
+	}
 }
