@@ -229,7 +229,7 @@ func (c *checked) checkConverters() {
 		if cv.key == "header.converter" {
 			continue // whose settings were checked one by one
 		}
-		for _, p := range convert.Check(cv.info.Class, cv.key == "key.converter", below(c.props, cv.key+".")) {
+		for _, p := range convert.Check(cv.info.Class, below(c.props, cv.key+".")) {
 			p.Key = cv.key + "." + p.Key
 			c.another(p)
 		}

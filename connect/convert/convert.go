@@ -119,14 +119,14 @@ func NewHeader(class string, props map[string]string, d Deps) (plugin.HeaderConv
 
 // Check says what is wrong with the settings of a converter or header converter, which have no prefix. The class is one
 // that Classes lists, by any of its names; another one has no settings to check.
-func Check(class string, _ bool, props map[string]string) []plugin.Problem {
+func Check(class string, props map[string]string) []plugin.Problem {
 	if c := find(class); c != nil {
 		return c.settings().Check(props)
 	}
 	return nil
 }
 
-func positive(value string) error {
+func notNegative(value string) error {
 	if n, err := strconv.Atoi(strings.TrimSpace(value)); err != nil || n < 0 {
 		return errors.New("it must be 0 or more")
 	}

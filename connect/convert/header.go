@@ -197,7 +197,12 @@ func number(token string) (*data.Schema, any, bool) {
 	if !ok {
 		return nil, nil, false
 	}
-	if whole, exact := rescale(n, scale, 0); exact && whole.IsInt64() {
+	// Where a power of ten would be larger than any int64, or than the number, it need not be made.
+	whole, exact := n, n.Sign() == 0
+	if !exact && scale >= -18 && 3*scale < n.BitLen() {
+		whole, exact = rescale(n, scale, 0)
+	}
+	if exact && whole.IsInt64() {
 		switch x := whole.Int64(); {
 		case x >= math.MinInt8 && x <= math.MaxInt8:
 			return &data.Schema{Type: data.Int8}, int8(x), true

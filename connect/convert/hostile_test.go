@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"millrace/connect/convert"
 	"millrace/connect/data"
@@ -59,6 +60,45 @@ func TestManyFieldsOfFewBytes(t *testing.T) {
 		_, _, err := protobuf.Decode(t.Context(), "topic", b, nil)
 		require.ErrorContains(t, err, "too many messages for its size")
 	}), 200<<20)
+}
+
+// A few bytes do not make many long decimals, and of a single one they may.
+func TestLongDecimalsOfFewBytes(t *testing.T) {
+	const count = 20_000
+	doc := func(text string) []byte {
+		return []byte(`{"schema":{"type":"array","items":{"type":"bytes","name":"org.apache.kafka.connect.data.Decimal",` +
+			`"parameters":{"scale":"0"}}},"payload":[` + text + `]}`)
+	}
+	conv := newConverter(t, "JsonConverter", nil)
+	require.Less(t, allocated(func() {
+		_, _, err := conv.Decode(t.Context(), "t", doc(strings.Repeat("1e16384,", count)+"1"), nil)
+		require.ErrorContains(t, err, "too many long numbers for its size")
+	}), 50<<20)
+	_, v := decode(t, conv, doc("1e16384, 1e3"))
+	require.Len(t, v.([]any)[0], 6804)
+
+	r := startRegistry(t)
+	p, err := r.Register(t.Context(), "topic-value", schemaregistry.RegisterRequest{Content: schema.Content{
+		Type: schema.Protobuf, Text: `syntax = "proto3"; import "confluent/type/decimal.proto";
+			message A { repeated confluent.type.Decimal list = 1; }`}})
+	require.NoError(t, err)
+	long := protowire.AppendBytes([]byte{10}, []byte{1})
+	long = protowire.AppendVarint(append(long, 24), 1<<64-16384)
+	b := append([]byte{0, 0, 0, 0, byte(p.ID), 0},
+		bytes.Repeat(protowire.AppendBytes([]byte{10}, long), count)...)
+	protobuf := newConverter(t, "Protobuf", r)
+	require.Less(t, allocated(func() {
+		_, _, err := protobuf.Decode(t.Context(), "topic", b, nil)
+		require.ErrorContains(t, err, "too many long numbers for its size")
+	}), 100<<20)
+}
+
+// What a header's numbers would be if they were written out is not made.
+func TestLongNumbersInHeaders(t *testing.T) {
+	for _, token := range []string{"1e16384", "1e-16384"} {
+		text := "[" + strings.Repeat(token+",", 20_000) + "1]"
+		require.Less(t, allocated(func() { convert.ParseText(text) }), 50<<20)
+	}
 }
 
 // A schema that names its parts over and over does not grow without bound.

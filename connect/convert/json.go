@@ -35,7 +35,7 @@ func jsonDefs() plugin.Defs {
 
 func cacheSizeDef() plugin.Def {
 	return plugin.Def{Name: schemasCacheSize, Type: plugin.Int, Default: "1000", Importance: plugin.High,
-		Doc: "How many schemas are kept in translated form.", Check: positive}
+		Doc: "How many schemas are kept in translated form.", Check: notNegative}
 }
 
 func decimalFormatDef() plugin.Def {

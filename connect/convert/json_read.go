@@ -13,7 +13,7 @@ import (
 type jsonReader struct {
 	*dialect
 	rawjson.Cursor
-	slots int // fields of structs that may still be made
+	slots int // fields of structs, and bytes of decimals beyond those of their text, that may still be made
 }
 
 const (
@@ -65,7 +65,13 @@ func (r *jsonReader) read(t *jsonType, depth int) (any, *fault) {
 	if f != nil {
 		return nil, f
 	}
-	return t.scalar(text)
+	v, f := t.scalar(text)
+	if b, ok := v.([]byte); ok && len(b) > len(text) { // 1e9 is longer than it looks
+		if r.slots -= len(b) - len(text); r.slots < 0 {
+			return nil, fail("the value is made of too many long numbers for its size")
+		}
+	}
+	return v, f
 }
 
 // missing is what stands for a null, or for what is not there.

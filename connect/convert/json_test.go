@@ -204,6 +204,6 @@ func TestJSONReadsByAGivenSchema(t *testing.T) {
 	s, v := decode(t, conv, []byte("5"))
 	require.True(t, s.Equal(is(data.Int16)))
 	require.Equal(t, int16(5), v)
-	require.Len(t, convert.Check("JsonConverter", false, map[string]string{"schema.content": `{"type":"x"}`,
+	require.Len(t, convert.Check("JsonConverter", map[string]string{"schema.content": `{"type":"x"}`,
 		"schemas.cache.size": "-1", "decimal.format": "roman", "schemas.enable": "maybe"}), 4)
 }

@@ -425,7 +425,13 @@ type protoDecoder struct{ slots int }
 func (p *protoDecoder) message(r *protoReader, b []byte, before any) (any, *fault) {
 	switch {
 	case r.logical != "":
-		return r.readLogical(b)
+		v, f := r.readLogical(b)
+		if x, ok := v.([]byte); ok && len(x) > len(b) { // by another scale
+			if p.slots -= len(x) - len(b); p.slots < 0 {
+				return nil, fail("the message is made of too many long numbers for its size")
+			}
+		}
+		return v, f
 	case r.wrapped != nil:
 		v := r.wrapped.number64(0)
 		f := p.each(b, func(n protowire.Number, wire protowire.Type, b []byte) (f *fault) {

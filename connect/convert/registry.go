@@ -41,7 +41,7 @@ func flag(name string, def bool, doc string) plugin.Def {
 
 func unused(name string, t plugin.Type, why string) plugin.Def {
 	return plugin.Def{Name: name, Type: t, Null: true, Importance: plugin.Low, Unused: why,
-		Doc: "Understood, and without effect: " + why + "."}
+		Doc: "Of Confluent's converters."}
 }
 
 // registryDefs are the settings that the converters over the registry share.

@@ -25,9 +25,6 @@ func (c *simple) Encode(_ context.Context, dst []byte, _ string, s *data.Schema,
 		return dst, false, fmt.Errorf("this converter writes values of type %s only, not %s", c.schema.Type, describe(s))
 	}
 	if v == nil {
-		if s != nil && !s.Optional {
-			return dst, false, fmt.Errorf("it is null, and the schema does not allow that")
-		}
 		return dst, false, nil
 	}
 	out, ok := c.encode(dst, v)

@@ -40,6 +40,7 @@ func TestNumbersAndBytes(t *testing.T) {
 		require.True(t, s.Equal(optional(c.typ)))
 		require.Nil(t, v)
 		require.Nil(t, encode(t, conv, optional(c.typ), nil))
+		require.Nil(t, encode(t, conv, is(c.typ), nil), "a tombstone, whatever the schema says")
 		if c.typ != data.String {
 			_, _, err := conv.Encode(t.Context(), nil, "t", is(data.String), "x")
 			require.ErrorContains(t, err, "only, not a value of type string")
@@ -155,7 +156,7 @@ func TestClasses(t *testing.T) {
 	kinds := map[plugin.Kind]int{}
 	for _, info := range convert.Classes() {
 		kinds[info.Kind]++
-		require.Empty(t, convert.Check(info.Class, true, nil), "the defaults are valid")
+		require.Empty(t, convert.Check(info.Class, nil), "the defaults are valid")
 		for _, def := range info.Defs {
 			require.NotEmpty(t, def.Doc, def.Name)
 			require.False(t, def.Required)
@@ -170,6 +171,6 @@ func TestClasses(t *testing.T) {
 	require.ErrorContains(t, err, "needs the schema registry")
 	_, err = convert.New("JsonConverter", false, map[string]string{"schemas.enable": "x"}, convert.Deps{})
 	require.ErrorContains(t, err, "schemas.enable")
-	require.Len(t, convert.Check("AvroConverter", true, map[string]string{"key.subject.name.strategy": "x",
+	require.Len(t, convert.Check("AvroConverter", map[string]string{"key.subject.name.strategy": "x",
 		"schema.registry.url": "http://elsewhere:8081", "use.latest.version": "2"}), 2)
 }
