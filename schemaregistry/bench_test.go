@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/client/statetopic"
 	"millrace/record"
 	"millrace/schemaregistry/schema"
 )
@@ -46,6 +47,20 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// recordsOf reads batches as a fetch brings them.
+func recordsOf(b *testing.B, part []byte) (out []statetopic.Record) {
+	for len(part) > 0 {
+		batch, rest, err := record.Next(part)
+		require.NoError(b, err)
+		part = rest
+		reader := record.NewReader(batch, 1<<30)
+		for rec := (record.Record{}); reader.Next(&rec); {
+			out = append(out, statetopic.Record{Timestamp: rec.Timestamp, Key: rec.Key, Value: rec.Value})
+		}
+	}
+	return out
+}
+
 // BenchmarkStart folds a log of 100,000 schemas, in the parts in which it is fetched.
 func BenchmarkStart(b *testing.B) {
 	raw := fill(loaded).batches(0)
@@ -54,21 +69,16 @@ func BenchmarkStart(b *testing.B) {
 	for from, at := 0, 0; at < len(raw); {
 		batch, rest, err := record.Next(raw[at:])
 		require.NoError(b, err)
-		if at += len(batch); at-from > fetchBytes || len(rest) == 0 {
+		if at += len(batch); at-from > 4<<20 || len(rest) == 0 {
 			parts = append(parts, raw[from:at])
 			from = at
 		}
 	}
 	before := heap()
 	for b.Loop() {
-		f := &follower{r: r, fresh: newState()}
+		f := &folding{r: r, fresh: newState()}
 		for _, part := range parts {
-			entries, next, err := f.entries(part, loaded)
-			require.NoError(b, err)
-			for i := range entries {
-				f.fresh.apply(&entries[i])
-			}
-			f.offset = next
+			f.Take(recordsOf(b, part))
 		}
 		require.Equal(b, loaded, f.fresh.versions)
 		b.StopTimer()

@@ -28,9 +28,8 @@ func newMetrics(to prometheus.Registerer, r *Registry) *metrics {
 	}
 	to.MustRegister(m.skipped, m.conflicts, m.hits, m.misses,
 		gauge("lag_records", "Records of the log that are not read yet.", func() float64 {
-			r.mu.RLock()
-			defer r.mu.RUnlock()
-			return float64(max(r.end-r.at.offset, 0))
+			lag, _ := r.tail.Heard()
+			return float64(lag)
 		}),
 		gauge("schemas", "Schemas that have an id.", func() (n float64) {
 			r.read(func(s *state) { n = float64(s.schemas()) })

@@ -251,19 +251,12 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
 }
 
-// writeHeader is the header of every record that a Registry writes: its writeID. Other registries pass it over.
-const writeHeader = "millrace.write"
-
-// writeID tells a write from all others: the Registry's random name and a count.
-type writeID [16]byte
-
 // entry is a record of the log, understood.
 type entry struct {
 	key       key
 	spelling  string // the key's bytes, where they are not ours
 	gone      bool   // the value is null
 	own       bool   // a Registry wrote it, so its text is canonical
-	write     writeID
 	timestamp int64
 
 	schema  readSchemaValue // of SCHEMA

@@ -1,7 +1,6 @@
 package schemaregistry
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/client"
+	"millrace/client/statetopic"
 	"millrace/schemaregistry/schema"
 )
 
@@ -54,35 +54,17 @@ type Limits struct {
 // Registry is the schema registry of one node. It is safe for concurrent use.
 type Registry struct {
 	cfg     Config
-	client  *client.Client
 	log     *slog.Logger
 	metrics *metrics
 	parsed  *parseCache
 	heavies heavies
-	run     [8]byte // a random name of this Registry
+	tail    *statetopic.Tail // of the log
 
 	writing chan struct{} // holds one token while a write is under way
-	kicked  chan struct{} // wakes the reader that waits for the topic
-	asking  chan struct{} // wakes the loop that asks for the log's end
 
-	mu      sync.RWMutex
-	state   *state           // guarded by mu; never nil
-	at      position         // what state is; guarded by mu
-	loaded  bool             // state was complete once; guarded by mu
-	end     int64            // the log's end as last heard; guarded by mu
-	heard   time.Time        // when the log was last heard of; guarded by mu
-	moved   chan struct{}    // closed when any of the above changes; guarded by mu
-	pending map[writeID]bool // own writes under way: whether they were read back; guarded by mu
-	count   uint64           // of own writes; guarded by mu
-	next    *ask             // what the next question for the log's end is for; guarded by mu
-	stopped bool             // nobody asks any more; guarded by mu
-}
-
-// position is a place in the log: the topic that was read, and the offset behind what was read of it. A topic that does
-// not exist has the zero id.
-type position struct {
-	topic  [16]byte
-	offset int64
+	mu    sync.RWMutex
+	state *state            // guarded by mu; never nil
+	at    *statetopic.Place // what state is; guarded by mu
 }
 
 // New makes a Registry. It does no I/O; Run reads the log.
@@ -95,12 +77,14 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("schemaregistry: %q is no compatibility level", cfg.Compatibility)
 	}
 	r := &Registry{
-		cfg: cfg, client: cfg.Client, log: cfg.Logger, parsed: newParseCache(cfg.Limits.ParsedBytes),
-		heavies: newHeavies(),
-		writing: make(chan struct{}, 1), kicked: make(chan struct{}, 1), asking: make(chan struct{}, 1),
-		state: newState(), moved: make(chan struct{}), pending: map[writeID]bool{},
+		cfg: cfg, log: cfg.Logger, parsed: newParseCache(cfg.Limits.ParsedBytes),
+		heavies: newHeavies(), writing: make(chan struct{}, 1), state: newState(), at: &statetopic.Place{},
 	}
-	binary.BigEndian.PutUint64(r.run[:], cfg.Rand.Uint64())
+	r.tail = statetopic.New(statetopic.Options{
+		Client: cfg.Client, Topic: cfg.Topic, What: "the log of schemas", Fold: &folding{r: r}, Skip: r.skip,
+		Logger: cfg.Logger, Rand: cfg.Rand, FreshWait: cfg.Limits.FreshWait, FirstOnly: true,
+		Flaws: statetopic.Flaws{AnyOffset: cfg.Flaws.AnyOffset, Early: cfg.Flaws.Early},
+	})
 	r.metrics = newMetrics(cfg.Registerer, r)
 	return r, nil
 }
@@ -146,11 +130,7 @@ func (c *Config) setDefaults() {
 func (r *Registry) Topic() string { return r.cfg.Topic }
 
 // Offset is where the log is read up to.
-func (r *Registry) Offset() int64 {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.at.offset
-}
+func (r *Registry) Offset() int64 { return r.tail.At().Offset() }
 
 // The bounds of Ready.
 const (
@@ -160,16 +140,15 @@ const (
 
 // Ready says why the registry cannot answer, nil if it can. It is cheap.
 func (r *Registry) Ready() error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	silence := time.Since(r.heard)
+	lag, heard := r.tail.Heard()
+	silence := time.Since(heard)
 	switch {
-	case !r.loaded:
+	case !r.tail.Loaded():
 		return fmt.Errorf("the schema registry is still reading %s", r.cfg.Topic)
 	case silence > readySilence:
 		return fmt.Errorf("the schema registry has not heard of %s for %v", r.cfg.Topic, silence.Round(time.Second))
-	case r.end-r.at.offset > readyLag:
-		return fmt.Errorf("the schema registry has not read the last %d records of %s", r.end-r.at.offset, r.cfg.Topic)
+	case lag > readyLag:
+		return fmt.Errorf("the schema registry has not read the last %d records of %s", lag, r.cfg.Topic)
 	}
 	return nil
 }

@@ -21,7 +21,6 @@ type state struct {
 	referrers map[target]map[*version]struct{} // who refers to a version
 	spellings map[key][]string                 // other bytes of keys whose records may be in the log
 	versions  int                              // how many there are
-	start     int64                            // where the log began when it was read
 	conflicts int                              // records that gave an id to a second schema
 }
 

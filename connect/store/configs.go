@@ -3,6 +3,8 @@ package store
 import (
 	"maps"
 	"slices"
+
+	"millrace/client/statetopic"
 )
 
 // State is what a connector shall be.
@@ -21,7 +23,7 @@ type Configs struct {
 	Connectors map[string]*Connector
 	Loggers    map[string]string // levels by name, of records that came after the start of this node
 
-	topic [16]byte // that was read, zero if there is none
+	place *statetopic.Place // up to which the topic is read
 }
 
 // Connector is what the config topic says of one connector.
@@ -84,13 +86,10 @@ func (s *Store) Changed() <-chan struct{} {
 	return s.changed
 }
 
-func (s *Store) publishConfigs(f fold, at *place) {
-	c := &Configs{topic: at.topic}
-	if len(at.offsets) > 0 {
-		c.Offset = at.offsets[0]
-	}
+func (s *Store) publishConfigs(f fold, at *statetopic.Place) {
+	c := &Configs{Offset: at.Offset(), place: at}
 	was := s.known.Load()
-	news := f.(*configFold).snapshot(c) || was.topic != c.topic
+	news := f.(*configFold).snapshot(c) || was.place.Topic != at.Topic
 	s.known.Store(c)
 	if !news {
 		return
@@ -178,15 +177,15 @@ func (e *entry) connector(name string) *Connector {
 }
 
 // take implements fold.
-func (f *configFold) take(records []taken) {
+func (f *configFold) take(records []statetopic.Record) {
 	for i := range records {
 		r := &records[i]
-		key := readConfigKey(string(r.key))
+		key := readConfigKey(string(r.Key))
 		if key.kind == otherKey {
 			continue
 		}
 		if err := f.apply(key, r); err != nil {
-			f.skip("a config record", r.partition, r.offset, err)
+			f.skip("a config record", r.Partition, r.Offset, err)
 		}
 	}
 }
@@ -200,42 +199,42 @@ func (f *configFold) entry(name string) *entry {
 	return e
 }
 
-func (f *configFold) apply(key configKey, r *taken) error {
+func (f *configFold) apply(key configKey, r *statetopic.Record) error {
 	if key.kind == loggerKey {
 		return f.logger(key, r)
 	}
-	v, err := readConfigValue(key.kind, r.value)
+	v, err := readConfigValue(key.kind, r.Value)
 	if err != nil {
 		return err
 	}
 	e := f.entry(key.name)
 	f.dirty[key.name] = true
-	if r.value == nil {
+	if r.Value == nil {
 		e.forget(key)
-		delete(e.keys, string(r.key))
+		delete(e.keys, string(r.Key))
 		if len(e.keys) == 0 {
 			delete(f.names, key.name)
 		}
 		return nil
 	}
-	e.keys[string(r.key)] = struct{}{}
+	e.keys[string(r.Key)] = struct{}{}
 	switch key.kind {
 	case connectorKey:
-		e.props, e.offset = v.props, r.offset
+		e.props, e.offset = v.props, r.Offset
 	case taskKey:
 		if e.deferred == nil {
 			e.deferred = map[int]map[string]string{}
 		}
 		e.deferred[key.task] = v.props
 	case commitKey:
-		e.commit(v, r.offset)
+		e.commit(v, r.Offset)
 	case targetKey:
 		e.target = v.state
 	case fencedKey:
-		e.fenced, e.fencedOffset = v.count, r.offset
+		e.fenced, e.fencedOffset = v.count, r.Offset
 	case restartKey, taskRestartKey:
 		if f.settled && e.props != nil {
-			e.restart(key, v.restart, r.offset)
+			e.restart(key, v.restart, r.Offset)
 		}
 	}
 	return nil
@@ -300,16 +299,16 @@ func (e *entry) restart(key configKey, r Restart, offset int64) {
 }
 
 // logger takes in the level of a logger. What was set before the start of this node is of no interest.
-func (f *configFold) logger(key configKey, r *taken) error {
+func (f *configFold) logger(key configKey, r *statetopic.Record) error {
 	if !f.settled {
 		return nil
 	}
-	v, err := readConfigValue(key.kind, r.value)
+	v, err := readConfigValue(key.kind, r.Value)
 	if err != nil {
 		return err
 	}
 	next := maps.Clone(f.loggers)
-	if r.value == nil {
+	if r.Value == nil {
 		delete(next, key.name)
 	} else {
 		next[key.name] = v.level

@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"millrace/client"
-	"millrace/record"
+	"millrace/client/statetopic"
 )
 
 func mustUnderstand(t *testing.T) skip {
@@ -21,7 +20,7 @@ func mustUnderstand(t *testing.T) skip {
 type writer struct {
 	fold *configFold
 	now  *Configs
-	log  []taken
+	log  []statetopic.Record
 }
 
 func newWriter(t *testing.T) *writer {
@@ -32,9 +31,9 @@ func newWriter(t *testing.T) *writer {
 }
 
 func (w *writer) update(changes ...Change) {
-	var some []taken
+	var some []statetopic.Record
 	for _, r := range w.now.records(changes) {
-		some = append(some, taken{offset: int64(len(w.log) + len(some)), key: []byte(r.key), value: r.value})
+		some = append(some, statetopic.Record{Offset: int64(len(w.log) + len(some)), Key: []byte(r.key), Value: r.value})
 	}
 	w.log = append(w.log, some...)
 	w.fold.take(some)
@@ -74,16 +73,16 @@ func anyChange(chance *rand.Rand) []Change {
 
 // compact drops records below an offset as compaction does: those with a later record of their key below it, and some
 // nulls.
-func compact(log []taken, below int64, chance *rand.Rand) (out []taken) {
+func compact(log []statetopic.Record, below int64, chance *rand.Rand) (out []statetopic.Record) {
 	last := map[string]int64{}
 	for i := range log {
-		if log[i].offset < below {
-			last[string(log[i].key)] = log[i].offset
+		if log[i].Offset < below {
+			last[string(log[i].Key)] = log[i].Offset
 		}
 	}
 	for i := range log {
 		r := &log[i]
-		gone := r.offset < below && (last[string(r.key)] != r.offset || r.value == nil && chance.IntN(2) == 0)
+		gone := r.Offset < below && (last[string(r.Key)] != r.Offset || r.Value == nil && chance.IntN(2) == 0)
 		if !gone {
 			out = append(out, *r)
 		}
@@ -92,13 +91,13 @@ func compact(log []taken, below int64, chance *rand.Rand) (out []taken) {
 }
 
 // replay reads a log anew, in pieces.
-func replay(t *testing.T, log []taken, chance *rand.Rand) *Configs {
+func replay(t *testing.T, log []statetopic.Record, chance *rand.Rand) *Configs {
 	f := newConfigFold(mustUnderstand(t))
 	c := &Configs{}
 	for len(log) > 0 {
 		n := 1 + chance.IntN(len(log))
 		f.take(log[:n])
-		c.Offset = log[n-1].offset + 1
+		c.Offset = log[n-1].Offset + 1
 		log = log[n:]
 		f.snapshot(c)
 	}
@@ -154,8 +153,8 @@ func TestDeletionLeavesNothing(t *testing.T) {
 		}
 		require.Empty(t, w.now.Connectors)
 		for _, r := range compact(w.log, int64(len(w.log)), chance) {
-			if name := readConfigKey(string(r.key)).name; r.value != nil {
-				require.NotContains(t, deleted, name, "seed %d: %s", seed, r.key)
+			if name := readConfigKey(string(r.Key)).name; r.Value != nil {
+				require.NotContains(t, deleted, name, "seed %d: %s", seed, r.Key)
 			}
 		}
 	}
@@ -190,9 +189,9 @@ func FuzzRecords(f *testing.F) {
 	f.Add(`["a",{"b":1}]`, `{"c":[1,2.5,null]}`)
 	f.Fuzz(func(t *testing.T, key, value string) {
 		none := func(string, int32, int64, error) {}
-		records := []taken{
-			{key: []byte("connector-a"), value: []byte(`{"properties":{}}`)},
-			{offset: 1, key: []byte(key), value: []byte(value)},
+		records := []statetopic.Record{
+			{Key: []byte("connector-a"), Value: []byte(`{"properties":{}}`)},
+			{Offset: 1, Key: []byte(key), Value: []byte(value)},
 		}
 		configs := newConfigFold(none)
 		configs.settle()
@@ -213,109 +212,37 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// batchOf is a batch at an offset.
-func batchOf(base, producer int64, keys ...string) record.Batch {
-	var b record.Builder
-	if producer >= 0 {
-		b.SetProducer(producer, 0, 0)
-		b.SetTransactional()
-	}
-	for _, key := range keys {
-		b.Append(&record.Record{Key: []byte(key), Value: []byte(fmt.Sprint(base))})
-	}
-	out := b.Build()
-	out.SetBaseOffset(base)
-	return out
-}
-
-func marker(base, producer int64, kind record.ControlType) record.Batch {
-	out := record.Batch(record.AppendEndTxnMarker(nil, record.EndTxnMarker{Type: kind, ProducerID: producer}))
-	out.SetBaseOffset(base)
-	return out
-}
-
-// Records of transactions count from their marker on, and never if that is an abort; a cut batch is read next time.
-func TestSift(t *testing.T) {
-	var log []byte
-	for _, b := range []record.Batch{
-		batchOf(0, 7, "a", "b"), batchOf(2, -1, "c"), batchOf(3, 8, "d"), batchOf(4, 7, "a"),
-		marker(5, 7, record.ControlCommit), marker(6, 8, record.ControlAbort), batchOf(7, 8, "e"),
-		marker(8, 9, record.ControlCommit),
-		marker(9, 8, record.ControlCommit), batchOf(10, -1, "f"),
-	} {
-		log = append(log, b...)
-	}
-	want := []string{"c@2=2", "a@4=4", "b@1=0", "e@7=7"}
-	for cut := 1; cut <= len(log); cut += 13 {
-		var s sift
-		var got []string
-		next, at := int64(0), 0
-		for _, part := range [][]byte{log[:cut], log} {
-			rest := part
-			for len(rest) > 0 { // a fetch begins with the batch that has the offset
-				b, after, err := record.Next(rest)
-				if err != nil || b.NextOffset() > next {
-					break
-				}
-				rest = after
-			}
-			out, err := s.take(nil, 0, &client.FetchResult{Batches: rest, HighWatermark: 10}, &next, mustUnderstand(t))
-			require.NoError(t, err)
-			for _, r := range out {
-				got = append(got, fmt.Sprintf("%s@%d=%s", r.key, r.offset, r.value))
-			}
-			at++
-		}
-		require.Equal(t, want, got, "cut at %d", cut)
-		require.Equal(t, int64(10), next)
-		require.Empty(t, s.open)
-	}
-}
-
 // The newest of an offset's spellings counts, whatever the order in which partitions are read.
 func TestSpellingsOfOffsets(t *testing.T) {
-	one := taken{partition: 1, offset: 9, timestamp: 100, key: []byte(`["c",{"a":1,"b":2}]`), value: []byte(`{"v":1}`)}
-	two := taken{partition: 2, offset: 3, timestamp: 200, key: []byte(`["c",{"b":2,"a":1}]`), value: []byte(`{"v":2}`)}
-	for _, order := range [][]taken{{one, two}, {two, one}, {one, two, one}} {
+	one := statetopic.Record{Partition: 1, Offset: 9, Timestamp: 100}
+	one.Key, one.Value = []byte(`["c",{"a":1,"b":2}]`), []byte(`{"v":1}`)
+	two := statetopic.Record{Partition: 2, Offset: 3, Timestamp: 200}
+	two.Key, two.Value = []byte(`["c",{"b":2,"a":1}]`), []byte(`{"v":2}`)
+	for _, order := range [][]statetopic.Record{{one, two}, {two, one}, {one, two, one}} {
 		f := newOffsetFold(mustUnderstand(t))
 		f.take(order)
-		require.Equal(t, string(two.key), f.find("c", `{"a":1,"b":2}`).key)
+		require.Equal(t, string(two.Key), f.find("c", `{"a":1,"b":2}`).key)
 	}
 	f := newOffsetFold(mustUnderstand(t))
 	late := two
-	late.offset, late.value = 2, []byte(`{"v":0}`) // of a transaction that was committed later, but is before in the log
-	f.take([]taken{two, late})
+	late.Offset, late.Value = 2, []byte(`{"v":0}`) // of a transaction that was committed later, but is before in the log
+	f.take([]statetopic.Record{two, late})
 	require.JSONEq(t, `{"v":2}`, string(f.find("c", `{"a":1,"b":2}`).value))
 	gone := two
-	gone.offset, gone.value = 4, nil
-	f.take([]taken{gone})
+	gone.Offset, gone.Value = 4, nil
+	f.take([]statetopic.Record{gone})
 	require.Nil(t, f.find("c", `{"a":1,"b":2}`))
 	require.Empty(t, f.names)
 }
 
-// All who ask for the end of a topic before the question is put share one, and none after that.
-func TestQuestionsAreShared(t *testing.T) {
-	s, err := New(Options{Client: client.New(nil, client.Options{})})
-	require.NoError(t, err)
-	first := s.configs.ask()
-	require.Same(t, first, s.configs.ask())
-	require.Same(t, first, s.configs.takeAsk(false))
-	later := s.configs.ask()
-	require.NotSame(t, first, later)
-	require.Same(t, later, s.configs.takeAsk(true))
-	refused := s.configs.ask()
-	<-refused.done
-	require.ErrorIs(t, refused.err, errStopped)
-}
-
 // The fold of offsets and of configs, a record after the other.
 func BenchmarkFolds(b *testing.B) {
-	var offsets, configs []taken
+	var offsets, configs []statetopic.Record
 	for i := range 10_000 {
 		key, value := fmt.Sprintf(`["c%d",{"server":"s%d"}]`, i%10, i%100), fmt.Sprintf(`{"lsn":%d,"txId":7}`, i)
-		offsets = append(offsets, taken{offset: int64(i), key: []byte(key), value: []byte(value)})
+		offsets = append(offsets, statetopic.Record{Offset: int64(i), Key: []byte(key), Value: []byte(value)})
 		key, value = fmt.Sprintf("connector-c%d", i%1000), fmt.Sprintf(`{"properties":{"name":"c","n":"%d"}}`, i)
-		configs = append(configs, taken{offset: int64(i), key: []byte(key), value: []byte(value)})
+		configs = append(configs, statetopic.Record{Offset: int64(i), Key: []byte(key), Value: []byte(value)})
 	}
 	none := func(string, int32, int64, error) {}
 	b.Run("offsets", func(b *testing.B) {

@@ -11,6 +11,7 @@ import (
 
 	"millrace/api/rawjson"
 	"millrace/client"
+	"millrace/client/statetopic"
 	"millrace/connect/plugin"
 	"millrace/record"
 )
@@ -60,34 +61,34 @@ func newOffsetFold(skip skip) *offsetFold {
 func (f *offsetFold) settle() {}
 
 // take implements fold.
-func (f *offsetFold) take(records []taken) {
+func (f *offsetFold) take(records []statetopic.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range records {
 		r := &records[i]
 		if err := f.applyLocked(r); err != nil {
-			f.skip("an offset record", r.partition, r.offset, err)
+			f.skip("an offset record", r.Partition, r.Offset, err)
 		}
 	}
 }
 
-func (f *offsetFold) applyLocked(r *taken) error {
-	connector, partition, err := readOffsetKey(r.key)
+func (f *offsetFold) applyLocked(r *statetopic.Record) error {
+	connector, partition, err := readOffsetKey(r.Key)
 	if err != nil {
 		return err
 	}
-	if r.value != nil {
-		if _, err := readOffset(r.value); err != nil {
+	if r.Value != nil {
+		if _, err := readOffset(r.Value); err != nil {
 			return err
 		}
 	}
 	all := f.names[connector]
 	st := &stored{
-		key: string(r.key), value: bytes.Clone(r.value), partition: r.partition, offset: r.offset, timestamp: r.timestamp,
+		key: string(r.Key), value: bytes.Clone(r.Value), partition: r.Partition, offset: r.Offset, timestamp: r.Timestamp,
 	}
 	was := all[partition]
 	switch {
-	case r.value == nil || string(r.value) == "null":
+	case r.Value == nil || string(r.Value) == "null":
 		if was != nil && was.key == st.key && st.newer(was) {
 			delete(all, partition)
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"millrace/client"
+	"millrace/client/statetopic"
 	"millrace/record"
 )
 
@@ -15,6 +17,12 @@ const maxPuts = 10_000
 
 // putBytes is the size from which records of one partition go in several batches.
 const putBytes = 512 << 10
+
+const (
+	produceWait  = 10 * time.Second
+	retryWait    = 20 * time.Millisecond
+	maxRetryWait = 2 * time.Second
+)
 
 // putQueue are the records of the status topic that wait to be written, in the order in which they came. One loop
 // writes them, so that of two statuses of a task the later one stays.
@@ -62,7 +70,7 @@ func (q *putQueue) add(p *put) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.closed:
-		return &Error{Message: "the status is not written", Cause: errStopped}
+		return &Error{Message: "the status is not written", Cause: statetopic.ErrStopped}
 	case q.count >= maxPuts:
 		return &Error{Message: "the status is not written: too many wait for topics of status to be written"}
 	}
@@ -106,7 +114,7 @@ func (s *Store) writePuts(ctx context.Context) {
 		}
 	}
 	for _, p := range s.puts.next(true) {
-		p.err = &Error{Message: "the status is not written", Cause: errStopped}
+		p.err = &Error{Message: "the status is not written", Cause: statetopic.ErrStopped}
 		close(p.done)
 	}
 }
@@ -118,7 +126,7 @@ type keyed struct {
 }
 
 // writeAll writes until all is written: again for what may not be. A record that is there twice says the same.
-func (s *Store) writeAll(ctx context.Context, t *tail, records []keyed) error {
+func (s *Store) writeAll(ctx context.Context, t *statetopic.Tail, records []keyed) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
 	topic, err := s.topicOf(ctx, t)
@@ -132,8 +140,8 @@ func (s *Store) writeAll(ctx context.Context, t *tail, records []keyed) error {
 		if len(left) == 0 {
 			return nil
 		}
-		if isRefusal(err) || pause(ctx, wait) != nil {
-			text := "it is not known whether all was written to topic " + t.topic
+		if statetopic.IsRefusal(err) || pause(ctx, wait) != nil {
+			text := "it is not known whether all was written to topic " + t.Topic()
 			return &Error{Message: text, Unknown: true, Cause: err}
 		}
 		batches = left

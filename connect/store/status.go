@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"millrace/client/statetopic"
 )
 
 // Status is what is said of a connector or a task.
@@ -111,13 +113,13 @@ func newStatusFold(skip skip) *statusFold {
 func (f *statusFold) settle() {}
 
 // take implements fold.
-func (f *statusFold) take(records []taken) {
+func (f *statusFold) take(records []statetopic.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range records {
 		r := &records[i]
-		if err := f.applyLocked(string(r.key), r.value); err != nil {
-			f.skip("a status record", r.partition, r.offset, err)
+		if err := f.applyLocked(string(r.Key), r.Value); err != nil {
+			f.skip("a status record", r.Partition, r.Offset, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/client"
+	"millrace/client/statetopic"
 )
 
 // The names and sizes of the topics where the Options say nothing.
@@ -52,10 +52,8 @@ type Store struct {
 	client  *client.Client
 	log     *slog.Logger
 	metrics *metrics
-	run     [8]byte       // a random name of this Store
-	count   atomic.Uint64 // of the Store's own changes of configs
 
-	configs, offsets, status *tail
+	configs, offsets, status *statetopic.Tail
 
 	writing chan struct{} // holds one token while a change of configs is under way
 	puts    putQueue
@@ -78,16 +76,22 @@ func New(o Options) (*Store, error) {
 	s := &Store{
 		opts: o, client: o.Client, log: o.Logger, writing: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
-	binary.BigEndian.PutUint64(s.run[:], o.Rand.Uint64())
 	s.puts.wake = make(chan struct{}, 1)
-	s.known.Store(&Configs{})
+	s.known.Store(&Configs{place: &statetopic.Place{}})
 	s.offsetsNow.Store(newOffsetFold(s.skipper(o.OffsetTopic)))
 	s.statusNow.Store(newStatusFold(s.skipper(o.StatusTopic)))
-	s.configs = newTail(s, o.ConfigTopic, func() fold { return newConfigFold(s.skipper(o.ConfigTopic)) }, s.publishConfigs)
-	s.offsets = newTail(s, o.OffsetTopic, func() fold { return newOffsetFold(s.skipper(o.OffsetTopic)) },
-		func(f fold, _ *place) { s.offsetsNow.Store(f.(*offsetFold)) })
-	s.status = newTail(s, o.StatusTopic, func() fold { return newStatusFold(s.skipper(o.StatusTopic)) },
-		func(f fold, _ *place) { s.statusNow.Store(f.(*statusFold)) })
+	s.configs = s.newTail(o.ConfigTopic, &feed{
+		renew:   func() fold { return newConfigFold(s.skipper(o.ConfigTopic)) },
+		publish: s.publishConfigs,
+	})
+	s.offsets = s.newTail(o.OffsetTopic, &feed{
+		renew:   func() fold { return newOffsetFold(s.skipper(o.OffsetTopic)) },
+		publish: func(f fold, _ *statetopic.Place) { s.offsetsNow.Store(f.(*offsetFold)) },
+	})
+	s.status = s.newTail(o.StatusTopic, &feed{
+		renew:   func() fold { return newStatusFold(s.skipper(o.StatusTopic)) },
+		publish: func(f fold, _ *statetopic.Place) { s.statusNow.Store(f.(*statusFold)) },
+	})
 	s.metrics = newMetrics(o.Registerer, s)
 	return s, nil
 }
@@ -120,14 +124,15 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (s *Store) tails() [3]*tail { return [...]*tail{s.configs, s.offsets, s.status} }
+func (s *Store) tails() [3]*statetopic.Tail {
+	return [...]*statetopic.Tail{s.configs, s.offsets, s.status}
+}
 
 // Run reads the topics until ctx ends, and returns nil then. It goes on after errors.
 func (s *Store) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, t := range s.tails() {
-		running.Go(func() { t.run(ctx) })
-		running.Go(func() { t.answerAsks(ctx) })
+		running.Go(func() { t.Run(ctx) })
 	}
 	running.Go(func() { s.writePuts(ctx) })
 	running.Wait()
@@ -137,7 +142,7 @@ func (s *Store) Run(ctx context.Context) error {
 // AwaitRead waits until all of the topics was read once.
 func (s *Store) AwaitRead(ctx context.Context) error {
 	for _, t := range s.tails() {
-		if err := t.awaitRead(ctx); err != nil {
+		if err := t.AwaitRead(ctx); err != nil {
 			return err
 		}
 	}
@@ -153,16 +158,16 @@ func (s *Store) Fresh(ctx context.Context) error { return freshOf(ctx, s.configs
 // open are not waited for.
 func (s *Store) FreshOffsets(ctx context.Context) error { return freshOf(ctx, s.offsets) }
 
-func freshOf(ctx context.Context, tails ...*tail) error {
+func freshOf(ctx context.Context, tails ...*statetopic.Tail) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
-	asks := make([]*ask, len(tails))
+	asks := make([]*statetopic.Ask, len(tails))
 	for i, t := range tails {
-		asks[i] = t.ask()
+		asks[i] = t.Ask()
 	}
 	for i, t := range tails {
-		if _, err := t.reach(ctx, asks[i]); err != nil {
-			return &Error{Message: "the end of topic " + t.topic + " cannot be read", Cause: err}
+		if err := t.Reach(ctx, asks[i]); err != nil {
+			return &Error{Message: "the end of topic " + t.Topic() + " cannot be read", Cause: err}
 		}
 	}
 	return nil

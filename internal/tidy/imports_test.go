@@ -50,6 +50,7 @@ var places = map[string]place{
 	"schemaregistry/jsonschema": {users, 68},
 	"schemaregistry/protobuf":   {users, 68},
 	"schemaregistry/schema":     {users, 66},
+	"client/statetopic":         {users, 61},
 	"api/rawjson":               {users, 59},
 
 	"connect/task":       {users, 74},

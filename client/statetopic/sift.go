@@ -1,4 +1,4 @@
-package store
+package statetopic
 
 import (
 	"bytes"
@@ -8,26 +8,24 @@ import (
 	"millrace/record"
 )
 
-const (
-	expandBytes    = 64 << 20 // of one compressed batch
-	maxRecordBytes = 1 << 20  // of key and value of a record that counts
-)
+const expandBytes = 64 << 20 // of one compressed batch
 
-var errTooLarge = errors.New("it is larger than records of connectors are")
+var errTooLarge = errors.New("it is larger than records of this topic are")
 
-// writeHeader is the header of records of one change; its value is a writeID.
+// writeHeader is the header of all records that a Tail writes; its value is a writeID. Other readers pass it over.
 const writeHeader = "millrace.write"
 
-// writeID names a change: the Store that makes it, and a count of its own.
+// writeID names a write: the Tail that makes it, and a count of its own.
 type writeID [16]byte
 
-// taken is a record that is valid. Key and value are nil for null, and are not kept by anybody as they are.
-type taken struct {
-	partition         int32
-	offset, timestamp int64
-	key, value        []byte
-	write             writeID // if own
-	own               bool    // it has a writeID
+// Record is a record that is valid. Key and Value are nil for null, and are not kept by anybody as they are.
+type Record struct {
+	Partition         int32
+	Offset, Timestamp int64
+	Key, Value        []byte
+	Own               bool // some Tail has appended it
+
+	write writeID // if Own
 }
 
 // sift passes on the records of one partition that are valid: those of no transaction at once, those of one when its
@@ -39,26 +37,27 @@ type sift struct {
 
 // openTxn is what a transaction has written that is not ended, the newest of each key.
 type openTxn struct {
-	records []taken
+	records []Record
 	byKey   map[string]int // in records
 }
 
-func (o *openTxn) add(r taken) {
-	r.key, r.value = bytes.Clone(r.key), bytes.Clone(r.value)
-	if i, ok := o.byKey[string(r.key)]; ok {
+func (o *openTxn) add(r Record) {
+	r.Key, r.Value = bytes.Clone(r.Key), bytes.Clone(r.Value)
+	if i, ok := o.byKey[string(r.Key)]; ok {
 		o.records[i] = r
 		return
 	}
-	o.byKey[string(r.key)] = len(o.records)
+	o.byKey[string(r.Key)] = len(o.records)
 	o.records = append(o.records, r)
 }
 
 // take takes whole batches below the high watermark. What cannot be understood is counted and passed over.
-func (s *sift) take(out []taken, partition int32, got *client.FetchResult, next *int64, skip skip) ([]taken, error) {
+func (s *sift) take(t *Tail, out []Record, partition int32, got *client.FetchResult, next *int64) ([]Record, error) {
+	from := *next
 	for rest := got.Batches; len(rest) > 0; {
 		b, after, err := record.Next(rest)
 		if err != nil { // the last one is cut
-			if !errors.Is(err, record.ErrShort) {
+			if *next == from && !errors.Is(err, record.ErrShort) {
 				return out, err
 			}
 			break
@@ -70,7 +69,7 @@ func (s *sift) take(out []taken, partition int32, got *client.FetchResult, next 
 		if b.IsControl() {
 			out = s.marker(out, b)
 		} else {
-			out = s.batch(out, partition, b, *next, skip)
+			out = s.batch(t, out, partition, b, *next)
 		}
 		*next = b.NextOffset()
 	}
@@ -78,7 +77,7 @@ func (s *sift) take(out []taken, partition int32, got *client.FetchResult, next 
 }
 
 // marker ends a transaction.
-func (s *sift) marker(out []taken, b record.Batch) []taken {
+func (s *sift) marker(out []Record, b record.Batch) []Record {
 	m, ok := b.EndTxnMarker()
 	if !ok {
 		return out
@@ -90,7 +89,7 @@ func (s *sift) marker(out []taken, b record.Batch) []taken {
 	return out
 }
 
-func (s *sift) batch(out []taken, partition int32, b record.Batch, from int64, skip skip) []taken {
+func (s *sift) batch(t *Tail, out []Record, partition int32, b record.Batch, from int64) []Record {
 	var o *openTxn
 	if b.IsTransactional() {
 		if o = s.open[b.ProducerID()]; o == nil {
@@ -112,14 +111,14 @@ func (s *sift) batch(out []taken, partition int32, b record.Batch, from int64, s
 		switch {
 		case rec.Offset < from:
 			continue
-		case len(rec.Key)+len(rec.Value) > maxRecordBytes:
-			skip("a record", partition, rec.Offset, errTooLarge)
+		case t.opts.RecordBytes > 0 && len(rec.Key)+len(rec.Value) > t.opts.RecordBytes:
+			t.opts.Skip("a record", partition, rec.Offset, errTooLarge)
 			continue
 		}
-		r := taken{partition: partition, offset: rec.Offset, timestamp: rec.Timestamp, key: rec.Key, value: rec.Value}
+		r := Record{Partition: partition, Offset: rec.Offset, Timestamp: rec.Timestamp, Key: rec.Key, Value: rec.Value}
 		for i := range rec.Headers {
 			if h := &rec.Headers[i]; h.Key == writeHeader && len(h.Value) == len(writeID{}) {
-				r.own, r.write = true, writeID(h.Value)
+				r.Own, r.write = true, writeID(h.Value)
 			}
 		}
 		if o != nil {
@@ -129,7 +128,7 @@ func (s *sift) batch(out []taken, partition int32, b record.Batch, from int64, s
 		}
 	}
 	if err := reader.Err(); err != nil {
-		skip("a part of a batch", partition, b.BaseOffset(), err)
+		t.opts.Skip("a part of a batch", partition, b.BaseOffset(), err)
 	}
 	return out
 }
