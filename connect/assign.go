@@ -22,17 +22,24 @@ func (a workID) compare(b workID) int {
 	return cmp.Compare(a.Task, b.Task)
 }
 
+// held is something that a worker runs, in whatever state, or may start at any time.
+type held struct {
+	workID
+	Generation int32 `json:"generation"` // of the group, in which it was assigned to the worker last
+}
+
 // holder is a worker as the assignment sees it.
 type holder struct {
 	ID    string
-	Owned []workID // what it runs, in whatever state
+	Owned []held
 }
 
 // assign divides work among workers: for each worker what it may run. Connectors and tasks are balanced each by
 // themselves to within one. What runs stays where it is unless that breaks the balance. What has to move is given to
 // nobody in this round, and to its next worker in the round that follows once the one that has it has reported that it
-// does not any more. What nobody runs is given out at once. What two workers run is taken from both. The workers must
-// have different ids; the result does not depend on their order, nor on that of the work.
+// does not any more. What nobody runs is given out at once. What two have is that of the one to which it was assigned
+// last: the other was put out of the group before, and is slow to stop. If that cannot be told it is taken from both. The
+// workers must have different ids; the result does not depend on their order, nor on that of the work.
 func assign(workers []holder, work []workID) map[string][]workID {
 	out := make(map[string][]workID, len(workers))
 	if len(workers) == 0 {
@@ -60,7 +67,7 @@ func assign(workers []holder, work []workID) map[string][]workID {
 // workerShare is what one worker gets.
 type workerShare struct {
 	id    string
-	owned []workID
+	owned []held
 	run   []workID
 
 	kept  []workID // of the kind being divided
@@ -94,26 +101,33 @@ func (s workerShares) divide(work map[workID]bool) {
 	}
 }
 
-// claim finds who has what of the work, and what is free, in order. What two have is neither.
+// claim finds who has what of the work, and what is free, in order. What two have by the same right is neither.
 func (s workerShares) claim(work map[workID]bool) (free []workID) {
-	count := make(map[workID]int)
+	type right struct {
+		generation int32
+		workers    []*workerShare // that have it by that
+	}
+	rights := make(map[workID]right)
 	for _, w := range s {
 		w.kept = nil
-		mine := make(map[workID]bool)
-		for _, id := range w.owned {
-			if work[id] && !mine[id] {
-				mine[id] = true
-				count[id]++
-				w.kept = append(w.kept, id)
+		for _, h := range w.owned {
+			r, claimed := rights[h.workID]
+			switch {
+			case !work[h.workID]:
+			case !claimed || h.Generation > r.generation:
+				rights[h.workID] = right{h.Generation, []*workerShare{w}}
+			case h.Generation == r.generation && !slices.Contains(r.workers, w):
+				r.workers = append(r.workers, w)
+				rights[h.workID] = r
 			}
 		}
 	}
-	for _, w := range s {
-		w.kept = slices.DeleteFunc(w.kept, func(id workID) bool { return count[id] > 1 })
-	}
 	for _, id := range slices.SortedFunc(maps.Keys(work), workID.compare) {
-		if count[id] == 0 {
+		switch r := rights[id]; len(r.workers) {
+		case 0:
 			free = append(free, id)
+		case 1:
+			r.workers[0].kept = append(r.workers[0].kept, id)
 		}
 	}
 	return free

@@ -17,7 +17,11 @@ type cluster struct {
 
 func (c *cluster) holders() (out []holder) {
 	for id, owned := range c.owned {
-		out = append(out, holder{ID: id, Owned: owned})
+		h := holder{ID: id}
+		for _, o := range owned {
+			h.Owned = append(h.Owned, held{o, 1})
+		}
+		out = append(out, h)
 	}
 	return out
 }
@@ -137,11 +141,25 @@ func TestAssignmentSettlesBalancedAndWithinTwoRounds(t *testing.T) {
 
 func TestAssignmentTakesWhatRunsTwiceFromBoth(t *testing.T) {
 	twice := workID{"c", 0}
-	out := assign([]holder{{ID: "a", Owned: []workID{twice}}, {ID: "b", Owned: []workID{twice}}}, []workID{twice})
+	out := assign([]holder{{"a", []held{{twice, 2}}}, {"b", []held{{twice, 2}, {twice, 2}}}}, []workID{twice})
 	require.Empty(t, out["a"])
 	require.Empty(t, out["b"])
 	out = assign([]holder{{ID: "a"}, {ID: "b"}}, []workID{twice})
 	require.Len(t, slices.Concat(out["a"], out["b"]), 1)
+	out = assign([]holder{{"a", []held{{twice, 2}, {twice, 2}}}}, []workID{twice})
+	require.Equal(t, []workID{twice}, out["a"], "one that says it twice is one")
+}
+
+// A worker that was put out of the group and is slow to stop what it ran does not take it from the one that has it by
+// now.
+func TestAssignmentLeavesWorkWithWhoWasAssignedItLast(t *testing.T) {
+	first, second := workID{"c", 0}, workID{"c", 1}
+	out := assign([]holder{
+		{"a", []held{{first, 3}, {second, 3}}}, {"b", []held{{first, 5}}}, {"d", []held{{first, 4}, {second, 3}}},
+	}, []workID{first, second})
+	require.Equal(t, []workID{first}, out["b"])
+	require.Empty(t, out["a"])
+	require.Empty(t, out["d"])
 }
 
 // When a worker comes, what it does not get stays; when one goes, only what it had moves.
@@ -183,7 +201,8 @@ func TestAssignmentDoesNotDependOnOrder(t *testing.T) {
 		holders := []holder{{ID: "a"}, {ID: "b"}, {ID: "d"}}
 		for _, id := range work {
 			if i := rapid.IntRange(0, 3).Draw(t, "owner"); i < 3 {
-				holders[i].Owned = append(holders[i].Owned, id)
+				generation := rapid.Int32Range(1, 3).Draw(t, "generation")
+				holders[i].Owned = append(holders[i].Owned, held{id, generation})
 			}
 		}
 		want := assign(holders, work)

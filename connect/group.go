@@ -41,10 +41,10 @@ const (
 
 // claim is what a worker says of itself when it joins.
 type claim struct {
-	Node     int32    `json:"node"`
-	WorkerID string   `json:"worker_id"`
-	Offset   int64    `json:"config_offset"` // up to which it has read the configs
-	Owned    []workID `json:"owned"`
+	Node     int32  `json:"node"`
+	WorkerID string `json:"worker_id"`
+	Offset   int64  `json:"config_offset"` // up to which it has read the configs
+	Owned    []held `json:"owned"`
 }
 
 // share is what a worker is told when it syncs.
@@ -65,6 +65,7 @@ type peer struct {
 // tenure is a time in the group: from one assignment to the next, or to the end of the membership.
 type tenure struct {
 	share
+	claimed    []held // by this worker, for it to be assigned
 	generation int32
 	leads      bool
 }
@@ -166,9 +167,9 @@ func (m *membership) join(ctx context.Context) (again bool, err error) {
 	m.setJoining(true, cancel)
 	m.joins()
 	defer m.setJoining(false, nil)
-	joined, again, err := m.sendJoin(ctx)
-	if err != nil || again {
-		return again, err
+	joined, claimed, err := m.sendJoin(ctx)
+	if err != nil || joined == nil {
+		return err == nil, err
 	}
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Version = syncVersion
@@ -197,7 +198,7 @@ func (m *membership) join(ctx context.Context) (again bool, err error) {
 	case e != nil:
 		return false, fmt.Errorf("sync: %w", e)
 	}
-	t := tenure{generation: joined.Generation, leads: leads}
+	t := tenure{claimed: claimed, generation: joined.Generation, leads: leads}
 	if err := json.Unmarshal(resp.MemberAssignment, &t.share); err != nil {
 		return false, fmt.Errorf("what this worker was assigned cannot be read: %w", err)
 	}
@@ -207,14 +208,15 @@ func (m *membership) join(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// sendJoin joins. Again says that the coordinator wants it to be done once more.
-func (m *membership) sendJoin(ctx context.Context) (resp *kmsg.JoinGroupResponse, again bool, err error) {
+// sendJoin joins, and says with what claim. Without an answer or an error it is to be done once more.
+func (m *membership) sendJoin(ctx context.Context) (resp *kmsg.JoinGroupResponse, claimed []held, err error) {
 	m.mu.Lock()
 	id, expelled, session := m.id, m.expelled, m.session
 	m.mu.Unlock()
-	text, err := json.Marshal(m.claim(expelled))
+	c := m.claim(expelled)
+	text, err := json.Marshal(c)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Version = joinVersion
@@ -228,28 +230,31 @@ func (m *membership) sendJoin(ctx context.Context) (resp *kmsg.JoinGroupResponse
 	defer cancel()
 	resp, err = req.RequestWith(long, m.requests)
 	if err != nil {
-		return nil, false, fmt.Errorf("join: %w", err)
+		return nil, nil, fmt.Errorf("join: %w", err)
 	}
 	switch e := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(e, kerr.MemberIDRequired):
 		m.mu.Lock()
 		m.id = resp.MemberID
 		m.mu.Unlock()
-		return nil, true, nil
+		return nil, nil, nil
 	case errors.Is(e, kerr.UnknownMemberID):
 		m.expel(e)
-		return nil, true, nil
+		return nil, nil, nil
 	case errors.Is(e, kerr.RebalanceInProgress):
-		return nil, true, nil
+		return nil, nil, nil
 	case errors.Is(e, kerr.InvalidSessionTimeout):
-		return nil, m.raiseSession(), fmt.Errorf("join: %w", e)
+		if m.raiseSession() {
+			return nil, nil, nil
+		}
+		return nil, nil, fmt.Errorf("join: %w", e)
 	case e != nil:
-		return nil, false, fmt.Errorf("join: %w", e)
+		return nil, nil, fmt.Errorf("join: %w", e)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.id, m.generation, m.heard = resp.MemberID, resp.Generation, time.Now()
-	return resp, false, nil
+	return resp, c.Owned, nil
 }
 
 // foreignSession is the least session time that Kafka takes as it is set up.

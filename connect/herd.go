@@ -49,7 +49,7 @@ type herd struct {
 	// owned is what runs, in whatever state, and claimed that with what was assigned and is still to start, for others
 	// than the loop to see.
 	owned   atomic.Pointer[map[workID]*unit]
-	claimed atomic.Pointer[[]workID]
+	claimed atomic.Pointer[[]held]
 
 	// What follows belongs to the loop.
 	rand       *rand.Rand
@@ -58,9 +58,11 @@ type herd struct {
 	asked      int64          // the workOffset for which the worker joined again last
 	askedAt    time.Time
 	tenure     *tenure // nil: nothing may run
-	releasing  bool    // something runs that was assigned away: the worker joins again when it has ended
+	releasing  bool    // something was claimed and not assigned: the worker joins again when nothing of it runs
 	units      map[workID]*unit
-	dead       map[int32]bool // nodes that are gone, as of the last look
+	since      map[workID]int32 // in which generation what is claimed was assigned last
+	stalled    map[workID]bool  // what was assigned and could not start, at the last look
+	dead       map[int32]bool   // nodes that are gone, as of the last look
 	requests   map[string]requested
 }
 
@@ -122,16 +124,22 @@ func (h *herd) assigned(t tenure) {
 		h.metrics.begin(&t)
 		h.log.Info("work was assigned", "generation", t.generation, "leads", t.leads, "work", len(t.Run),
 			"workers", len(t.Workers))
-		h.tenure = &t
-		h.releasing = false
-		for id := range h.units {
-			h.releasing = h.releasing || !slices.Contains(t.Run, id)
-		}
+		h.begin(&t)
 		if t.leads {
 			h.mourn(&t)
 		}
 		h.publish()
 	})
+}
+
+// begin begins a tenure. What the worker claimed and has not been assigned is nobody's, whether it had started or not,
+// until the worker joins without it. Of what it did not claim others may have been assigned, and need not wait for it.
+func (h *herd) begin(t *tenure) {
+	h.tenure = t
+	for _, id := range t.Run {
+		h.since[id] = t.generation
+	}
+	h.releasing = slices.ContainsFunc(t.claimed, func(c held) bool { return !slices.Contains(t.Run, c.workID) })
 }
 
 // lost is told that the tenure is over.
@@ -174,7 +182,7 @@ func (h *herd) bury(ctx context.Context) <-chan struct{} {
 
 // claim is what the worker says of itself.
 func (h *herd) claim(fresh bool) claim {
-	c := claim{Node: h.node, WorkerID: h.workerID, Offset: h.store.Configs().Offset, Owned: []workID{}}
+	c := claim{Node: h.node, WorkerID: h.workerID, Offset: h.store.Configs().Offset, Owned: []held{}}
 	if claimed := h.claimed.Load(); claimed != nil && !fresh {
 		c.Owned = append(c.Owned, *claimed...)
 	}
@@ -361,12 +369,17 @@ func merge(connector, own map[string]string) map[string]string {
 
 // publish tells the goroutines of the group what runs, and what may start at any time.
 func (h *herd) publish() {
-	claimed := slices.Collect(maps.Keys(h.units))
+	ids := slices.Collect(maps.Keys(h.units))
 	if h.tenure != nil {
-		claimed = append(claimed, h.tenure.Run...)
+		ids = append(ids, h.tenure.Run...)
 	}
-	slices.SortFunc(claimed, workID.compare)
-	claimed = slices.Compact(claimed)
+	slices.SortFunc(ids, workID.compare)
+	ids = slices.Compact(ids)
+	claimed, since := make([]held, len(ids)), make(map[workID]int32, len(ids))
+	for i, id := range ids {
+		claimed[i], since[id] = held{id, h.since[id]}, h.since[id]
+	}
+	h.since = since
 	h.claimed.Store(&claimed)
 	if owned := h.owned.Load(); owned == nil || !maps.Equal(*owned, h.units) {
 		owned := maps.Clone(h.units)
@@ -418,16 +431,23 @@ func (h *herd) mournOne(t *tenure, id workID, st store.Status, ok bool) {
 }
 
 // insist says again of what this worker runs what it is, where somebody else has said something after that: who ran it
-// before, and was slow to notice that it is gone.
+// before, and was slow to notice that it is gone. Of what cannot start for a while it says that it does not run.
 func (h *herd) insist() {
 	if h.tenure == nil || !h.statuses.done() {
 		return
 	}
 	tasks := make(map[string]map[int]store.Status)
+	before := h.stalled
+	h.stalled = make(map[workID]bool)
 	for _, id := range h.tenure.Run {
-		u := h.units[id]
-		if u == nil {
-			continue
+		var said store.Status
+		if u := h.units[id]; u != nil {
+			said = u.last()
+		} else if h.awaitsFence(id) {
+			if h.stalled[id] = true; before[id] {
+				said = store.Status{State: stateUnassigned, Trace: whyStalled, WorkerID: h.workerID,
+					Generation: int64(h.tenure.generation)}
+			}
 		}
 		st, ok := h.store.ConnectorStatus(id.Connector)
 		if id.Task != connectorObject {
@@ -436,8 +456,18 @@ func (h *herd) insist() {
 			}
 			st, ok = tasks[id.Connector][id.Task]
 		}
-		if said := u.last(); said.State != "" && (!ok || st.WorkerID != h.workerID) {
+		stale := !ok || st.WorkerID != h.workerID || h.stalled[id] && st.State != said.State
+		if said.State != "" && stale {
 			h.statuses.put(id, said, false)
 		}
 	}
+}
+
+// whyStalled is what the status of a task says that has not begun for a while.
+const whyStalled = "it starts when the transactions of the tasks before it have ended"
+
+// awaitsFence says whether a task does not start because those of the former settings may run yet.
+func (h *herd) awaitsFence(id workID) bool {
+	c := h.configs.Connectors[id.Connector]
+	return id.Task != connectorObject && knows(c, id) && c.Target != store.Stopped && !c.Inconsistent && h.plan(id) == nil
 }

@@ -19,6 +19,12 @@ import (
 // errOutdated ends a write of task settings that were made for a connector that has changed since.
 var errOutdated = errors.New("the connector has changed")
 
+// errOpen ends a round of fencing.
+var errOpen = errors.New("their transactions do not end, for which each partition that they wrote to needs a leader")
+
+// fenceTimeout bounds a round of fencing, after which the connector looks again at what it shall be.
+const fenceTimeout = 5 * time.Second
+
 // connectorRun is one attempt of a connector object.
 type connectorRun struct {
 	herd     *herd
@@ -57,7 +63,7 @@ func (h *herd) runConnector(ctx context.Context, a *attempt) (err error) {
 			if taskFault := new(taskError); errors.As(err, &taskFault) {
 				return taskFault.err
 			}
-			h.log.Warn("the settings of tasks could not be stored yet", "connector", r.name, "err", err)
+			h.log.Warn("the tasks of a connector could not be made anew yet", "connector", r.name, "err", err)
 			again = time.After(pause)
 			pause = min(2*pause, longestPause)
 		} else {
@@ -251,7 +257,12 @@ func (r *connectorRun) putTasks(ctx context.Context, tasks []map[string]string) 
 // start.
 func (r *connectorRun) fence(ctx context.Context, c *store.Connector) error {
 	if c.Fenced > 1 || c.Fenced == 1 && len(c.Tasks) != 1 { // of one and one, the later fences the earlier by itself
-		if err := r.herd.runner.Fence(ctx, r.name, c.Fenced); err != nil {
+		short, cancel := context.WithTimeoutCause(ctx, fenceTimeout, errOpen)
+		defer cancel()
+		if err := r.herd.runner.Fence(short, r.name, c.Fenced); err != nil {
+			if cause := context.Cause(short); errors.Is(cause, errOpen) {
+				err = cause
+			}
 			return fmt.Errorf("fence the tasks before: %w", err)
 		}
 	}

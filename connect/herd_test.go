@@ -269,3 +269,24 @@ func TestWhoRunsATaskSaysWhatItIs(t *testing.T) {
 	require.NoError(t, l.store.ForgetTaskStatus(t.Context(), "c", 0))
 	l.awaitStates("c", running(1)...)
 }
+
+// Tasks do not start before the transactions of those before them have ended, which takes as long as a partition has no
+// leader. Their status says so meanwhile, and the connector does what it is told.
+func TestTasksWaitForTheTransactionsOfThoseBefore(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.put("c", source(l.lines("in", 2, 10), "out", 2))
+	l.awaitStates("c", running(2)...)
+	l.open.Store(true)
+	l.put("c", source(l.lines("in2", 2, 10), "out2", 2))
+	l.awaitStates("c", "RUNNING", "UNASSIGNED", "UNASSIGNED")
+	for _, st := range l.store.TaskStatuses("c") {
+		require.Equal(t, "it starts when the transactions of the tasks before it have ended", st.Trace)
+	}
+	l.change(store.SetTarget("c", store.Paused))
+	l.awaitStates("c", "PAUSED", "UNASSIGNED", "UNASSIGNED")
+	l.change(store.SetTarget("c", store.Started))
+	l.open.Store(false)
+	l.awaitStates("c", running(2)...)
+	l.checkOnce("out2", 2, 10)
+}

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -57,13 +58,16 @@ func TestClaims(t *testing.T) {
 	s, err := store.New(store.Options{Client: &client.Client{}})
 	require.NoError(t, err)
 	runs, both, waits := workID{"a", 0}, workID{"b", connectorObject}, workID{"b", 0}
-	h := &herd{store: s, units: map[workID]*unit{runs: {}, both: {}}}
+	h := &herd{store: s, units: map[workID]*unit{runs: {}, both: {}}, since: map[workID]int32{runs: 2, both: 2}}
 	require.Empty(t, h.claim(false).Owned)
-	h.tenure = &tenure{share: share{Run: []workID{both, waits}}}
+	h.begin(&tenure{share: share{Run: []workID{both, waits}}, generation: 3})
 	h.publish()
-	require.Equal(t, []workID{runs, both, waits}, h.claim(false).Owned)
+	require.Equal(t, []held{{runs, 2}, {both, 3}, {waits, 3}}, h.claim(false).Owned)
 	require.Empty(t, h.claim(true).Owned, "of who was put out nothing is left")
 	h.tenure = nil
 	h.publish()
-	require.Equal(t, []workID{runs, both}, h.claim(false).Owned)
+	require.Equal(t, []held{{runs, 2}, {both, 3}}, h.claim(false).Owned)
+	text, err := json.Marshal(h.claim(false).Owned[1])
+	require.NoError(t, err)
+	require.JSONEq(t, `{"connector":"b","task":-1,"generation":3}`, string(text))
 }

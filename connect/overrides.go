@@ -31,11 +31,17 @@ func overrideDefs(kind plugin.Kind, props map[string]string) (out plugin.Defs) {
 // honoured are the settings of clients that do something.
 func honoured(kind plugin.Kind) plugin.Defs {
 	if kind == plugin.SourceKind {
-		return plugin.Defs{{
-			Name: "producer.override.transaction.timeout.ms", Type: plugin.Int, Null: true, Importance: plugin.Low,
-			Width: "SHORT", Display: "transaction.timeout.ms",
-			Doc: "How long a transaction may be open before the broker aborts it, in milliseconds.",
-		}}
+		return plugin.Defs{
+			{
+				Name: "producer.override.transaction.timeout.ms", Type: plugin.Int, Null: true, Importance: plugin.Low,
+				Width: "SHORT", Display: "transaction.timeout.ms",
+				Doc: "How long a transaction may be open before the broker aborts it, in milliseconds.",
+			}, {
+				Name: "producer.override.compression.type", Type: plugin.String, Default: "none", Importance: plugin.Low,
+				Width: "SHORT", Display: "compression.type", Values: []string{"none", "gzip", "snappy", "lz4", "zstd"},
+				Doc: "How batches of records are compressed.",
+			},
+		}
 	}
 	return plugin.Defs{
 		{

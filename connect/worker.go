@@ -172,7 +172,7 @@ func (w *Worker) newHerd() (*herd, error) {
 		providers: w.providers, class: w.Class, hidden: w.hidden, log: w.logger("herd"),
 		statuses: newStatuses(w.store, w.log),
 		events:   make(chan func()), ended: make(chan struct{}), rand: w.fork(), asked: -1, workOffset: -1,
-		units: make(map[workID]*unit), requests: make(map[string]requested),
+		units: make(map[workID]*unit), since: make(map[workID]int32), requests: make(map[string]requested),
 	}
 	h.metrics = newMetrics(w.cfg.Registerer, h)
 	m := newMembership(s, w.cfg.Requests, w.logger("group"), w.fork())

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
@@ -46,6 +47,7 @@ type lab struct {
 	unwatch func()       // ends the looking
 	deaf    atomic.Int32 // the node whose requests about groups get no answer; 0: none
 	stale   atomic.Pointer[lag]
+	open    atomic.Bool // transactions do not end
 }
 
 // hearing is the cluster as the APIs of a node see it.
@@ -62,6 +64,10 @@ func (h hearing) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 		if h.lab.deaf.Load() == h.node {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
+		}
+	case *kmsg.InitProducerIDRequest:
+		if h.lab.open.Load() {
+			return &kmsg.InitProducerIDResponse{ErrorCode: kerr.ConcurrentTransactions.Code}, nil
 		}
 	}
 	if lag := h.lab.stale.Load(); lag != nil && lag.node == int(h.node) {
