@@ -31,14 +31,14 @@ func TestSnapshotModes(t *testing.T) {
 		l.set("snapshot.mode", "always").start()
 		l.caughtUp("t")
 		l.stop()
-		l.exec(`INSERT INTO t VALUES (4, 'x', 1)`)
+		l.exec(`INSERT INTO t VALUES (4, 'x', 1)`, `DELETE FROM t WHERE id = 1`)
 		l.start()
 		l.until("the rows", func() bool { return len(l.count("p.public.t", "r")) == 4 })
 		l.kill()
 		l.log = 8
 		l.exec(`INSERT INTO t VALUES (5, 'x', 1)`)
 		l.caughtUp("t")
-		require.Equal(t, []string{"r", "r", "r", "r", "r", "r", "r", "c"}, l.ops("p.public.t"))
+		require.Equal(t, []string{"r", "r", "r", "r", "r", "r", "c", "d", "-", "c"}, l.ops("p.public.t"))
 	})
 	t.Run("no_data", func(t *testing.T) {
 		l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 3) g`)

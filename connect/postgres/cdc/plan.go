@@ -222,20 +222,27 @@ func (n *session) begin(ctx context.Context, x slot, made bool) (*position, erro
 		return nil, err
 	}
 	if n.s.snapshot.initial {
-		n.planSnapshot(p)
-		err = n.bounds(ctx, p.snap)
+		err = n.planSnapshot(ctx, p, false)
 	}
 	return p, err
 }
 
-// bounds finds where the tables that are read in chunks end in the view that the slot begins with: what comes after
-// that is in the stream. A table that is empty there is read.
+// bounds finds where the tables that are read in chunks end in one view: what comes after that is in the stream. It is
+// the view that the slot begins with, if that can still be had. Else what the new view sees of them is hidden from the
+// stream. A table that is empty there is read.
 func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) {
-	if n.exported == "" || len(state.Chunks) == 0 {
+	if len(state.Chunks) == 0 {
 		return nil
 	}
-	if err := importView(ctx, n.sql, n.exported); err != nil {
-		return err
+	var view string
+	var until lsn
+	if n.exported != "" {
+		err = importView(ctx, n.sql, n.exported)
+	} else {
+		view, until, err = openView(ctx, n.sql, n.server, newRecent())
+	}
+	if err != nil {
+		return postgres.Explain(err, "begin the snapshot")
 	}
 	defer func() {
 		if _, e := n.sql.Exec(ctx, "ROLLBACK"); err == nil {
@@ -256,6 +263,7 @@ func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) 
 		}
 		if c.Max != nil {
 			keep = append(keep, c)
+			state.hide(c.Table, view, until)
 		}
 	}
 	state.Chunks = keep
@@ -315,8 +323,8 @@ func (n *session) resume(ctx context.Context, at *position, x slot) (*position, 
 		}
 	}
 	if n.s.snapshot.always {
-		n.planSnapshot(at)
 		n.s.snapshot.always = false // of this start, not of each connection
+		return at, n.planSnapshot(ctx, at, true)
 	}
 	return at, nil
 }
@@ -354,14 +362,14 @@ func (n *session) again(ctx context.Context, x slot) (*position, error) {
 	}
 	p, err := n.begin(ctx, slot{}, false)
 	if err == nil && p.snap == nil {
-		n.planSnapshot(p)
+		err = n.planSnapshot(ctx, p, false)
 	}
 	return p, err
 }
 
-// planSnapshot notes which tables are to be read, and how.
-func (n *session) planSnapshot(p *position) {
-	p.snap = new(snapshotState)
+// planSnapshot notes which tables are to be read, and how. Again: what happened to them up to here was given away.
+func (n *session) planSnapshot(ctx context.Context, p *position, again bool) error {
+	p.snap = &snapshotState{Again: again}
 	limit := n.s.Int64("millrace.snapshot.small.rows")
 	for _, name := range n.snapshotTables() {
 		if t := n.tables[name]; n.s.snapshot.streaming && n.chunkable(t) && t.rows > limit {
@@ -370,6 +378,9 @@ func (n *session) planSnapshot(p *position) {
 			p.snap.Todo = append(p.snap.Todo, name)
 		}
 	}
+	err := n.bounds(ctx, p.snap)
+	p.snap.Again = again && len(p.snap.Todo) > 0
+	return err
 }
 
 // chunkable says whether a table can be read in the order of a key.
@@ -406,7 +417,7 @@ func (n *session) snapshotOnly(ctx context.Context, at *position) (*position, er
 	}
 	p := &position{sysid: n.system.id, timeline: n.system.timeline, commit: n.system.at}
 	if n.s.snapshot.initial {
-		n.planSnapshot(p)
+		return p, n.planSnapshot(ctx, p, false)
 	}
 	return p, nil
 }

@@ -26,9 +26,11 @@ type position struct {
 type snapshotState struct {
 	// Todo are tables that are to be read in whole before streaming begins.
 	Todo []tableName `json:"todo,omitempty"`
-	// Read are tables that were read in views other than the one that the slot begins with: of the stream up to Until,
-	// what the view saw is in the rows that were read.
+	// Read are tables that were read, or whose end was found, in views other than the one that the slot begins with: of
+	// the stream up to Until, what the view saw is in the rows that are read.
 	Read []readTable `json:"read,omitempty"`
+	// Again says that what happened before was given away: deletions that a view sees are to be told all the same.
+	Again bool `json:"again,omitempty"`
 	// Chunks are tables that are read chunk by chunk beside the stream, one after the other.
 	Chunks []chunkedTable `json:"chunks,omitempty"`
 	Paused bool           `json:"paused,omitempty"`
@@ -61,6 +63,14 @@ type chunkedTable struct {
 	Last   []string  `json:"last,omitempty"`
 	Max    []string  `json:"max,omitempty"`
 	Rows   int64     `json:"rows,omitempty"`
+}
+
+// hide keeps from the stream what a view sees of a table, up to a place behind all that; "": it is the one that the slot
+// begins with.
+func (s *snapshotState) hide(name tableName, view string, until lsn) {
+	if view != "" && !s.Again {
+		s.Read = append(s.Read, readTable{name, view, until.String()})
+	}
 }
 
 func (s *snapshotState) empty() bool {

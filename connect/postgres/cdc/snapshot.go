@@ -238,6 +238,7 @@ func (t *task) snapshotPoll(ctx context.Context) error {
 			return err
 		}
 	}
+	state.Again = false
 	t.logger.Info("snapshot is done", "rows", state.Rows, "chunked", len(state.Chunks))
 	r.abandon()
 	n.read = nil
@@ -289,8 +290,8 @@ func (t *task) readTable(ctx context.Context, r *wholeRead, state *snapshotState
 	}
 	state.Todo, state.Rows, r.table = slices.Clone(state.Todo[1:]), state.Rows+x.rows, nil
 	t.tries.stale = 0
-	if r.view != "" && t.s.snapshot.streaming {
-		state.Read = append(state.Read, readTable{x.name, r.view, r.until.String()})
+	if t.s.snapshot.streaming {
+		state.hide(x.name, r.view, r.until)
 	}
 	t.metrics.snapshotRows.Add(float64(x.rows))
 	return false, nil
@@ -319,6 +320,7 @@ func (t *task) readInChunks(ctx context.Context, r *wholeRead, state *snapshotSt
 	}
 	state.Todo = slices.Clone(state.Todo[1:])
 	state.Chunks = append(state.Chunks, c)
+	state.hide(c.Table, r.view, r.until)
 	return nil
 }
 
