@@ -15,7 +15,6 @@ type Table struct {
 	Kind            byte     // r: table, p: partitioned table, v: view, m: materialized view, f: foreign table
 	Partition       bool     // it is a partition of another one
 	ReplicaIdentity byte     // d: default, i: index, f: full, n: nothing
-	Persistence     byte     // p: permanent, u: unlogged, t: temporary
 	Columns         []Column // in the order of their numbers, dropped ones left out
 	PrimaryKey      []string // its columns, in the order of the key
 	Unique          []Index  // unique, valid, without predicate or expression; the primary key's first
@@ -24,7 +23,6 @@ type Table struct {
 // Column is a column of a table.
 type Column struct {
 	Name      string
-	Number    int16
 	Type      uint32
 	Typmod    int32 // -1: none
 	NotNull   bool
@@ -59,7 +57,7 @@ func (t *Table) Column(name string) *Column {
 func (t *Table) String() string { return t.Schema + "." + t.Name }
 
 const relationSQL = `SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, c.relispartition,
-	c.relreplident::text, c.relpersistence::text
+	c.relreplident::text
 	FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE `
 
 // LoadTable reads one table, nil if there is none; without a schema it is the one that the search path finds.
@@ -104,11 +102,11 @@ func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Table, er
 	var oids []uint32
 	byOID := map[uint32]*Table{}
 	t := &Table{}
-	var kind, identity, persistence string
-	_, err = pgx.ForEachRow(rows, []any{&t.OID, &t.Schema, &t.Name, &kind, &t.Partition, &identity, &persistence},
+	var kind, identity string
+	_, err = pgx.ForEachRow(rows, []any{&t.OID, &t.Schema, &t.Name, &kind, &t.Partition, &identity},
 		func() error {
 			found := *t
-			found.Kind, found.ReplicaIdentity, found.Persistence = kind[0], identity[0], persistence[0]
+			found.Kind, found.ReplicaIdentity = kind[0], identity[0]
 			tables, oids, byOID[t.OID] = append(tables, &found), append(oids, t.OID), &found
 			return nil
 		})
@@ -122,7 +120,7 @@ func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Table, er
 }
 
 func loadColumns(ctx context.Context, q Querier, byOID map[uint32]*Table, oids []uint32) error {
-	rows, err := q.Query(ctx, `SELECT a.attrelid, a.attname::text, a.attnum, a.atttypid, a.atttypmod, a.attnotnull,
+	rows, err := q.Query(ctx, `SELECT a.attrelid, a.attname::text, a.atttypid, a.atttypmod, a.attnotnull,
 		a.attgenerated <> '', a.attidentity::text, coalesce(pg_get_expr(d.adbin, d.adrelid), ''), a.attndims
 		FROM pg_catalog.pg_attribute a
 		LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -134,7 +132,7 @@ func loadColumns(ctx context.Context, q Querier, byOID map[uint32]*Table, oids [
 	var identity string
 	var dimensions int32
 	c := Column{}
-	_, err = pgx.ForEachRow(rows, []any{&table, &c.Name, &c.Number, &c.Type, &c.Typmod, &c.NotNull, &c.Generated,
+	_, err = pgx.ForEachRow(rows, []any{&table, &c.Name, &c.Type, &c.Typmod, &c.NotNull, &c.Generated,
 		&identity, &c.Default, &dimensions}, func() error {
 		c.Identity, c.Dimensions = 0, int16(dimensions)
 		if identity != "" {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"millrace/connect/data"
@@ -41,8 +40,6 @@ type Mapping struct {
 	MoneyDigits *int   // Debezium: digits behind money's point; nil is 2
 	Unknown     bool   // Debezium: types without a mapping are the bytes of their text, else a STRING with TypeKey
 	Placeholder string // Debezium: DefaultPlaceholder
-
-	Defaults bool // literal defaults of columns become defaults of schemas
 }
 
 // Coder translates the values of one column. It never changes, and may be used by many at the same time.
@@ -77,8 +74,9 @@ type codec struct {
 	absent any // stands for a value that was not sent; nil: what the type has for that, or null
 }
 
-// Column makes the coder of a column. Of the column it looks at Name, Type, Typmod, NotNull, Dimensions and Default. An
-// error is a type that is not in the Types.
+// Column makes the coder of a column. Of the column it looks at Name, Type, Typmod, NotNull and Dimensions: defaults
+// are left out of schemas, since readers would put them where a row has null. An error is a type that is not in the
+// Types.
 func (m *Mapper) Column(c Column) (*Coder, error) {
 	t, typmod := m.types.Resolve(c.Type, c.Typmod)
 	if t == nil {
@@ -98,11 +96,7 @@ func (m *Mapper) Column(c Column) (*Coder, error) {
 	if made.absent == nil && c.NotNull {
 		made.absent = zeroOf(s)
 	}
-	out := &Coder{Schema: s, Decode: m.naming(c, made.decode), Placeholder: made.absent, Type: t}
-	if m.m.Defaults {
-		s.Default = literalDefault(c.Default, made.decode)
-	}
-	return out, nil
+	return &Coder{Schema: s, Decode: m.naming(c, made.decode), Placeholder: made.absent, Type: t}, nil
 }
 
 // naming has errors say which column they are of, and takes care of null.
@@ -195,51 +189,4 @@ func zeroOf(s *data.Schema) any {
 		return v
 	}
 	return nil
-}
-
-// literalDefault is the value of a default that is a literal, nil for any other.
-func literalDefault(expression string, decode decoder) any {
-	text, ok := literal(strings.TrimSpace(expression))
-	if !ok {
-		return nil
-	}
-	v, err := decode([]byte(text))
-	if err != nil {
-		return nil
-	}
-	return v
-}
-
-// literal takes a literal apart, as the server writes it: 'it”s'::text, 5, (-5), '-5'::integer, true.
-func literal(e string) (text string, ok bool) {
-	if e == "true" || e == "false" {
-		return e[:1], true
-	}
-	if inner, found := strings.CutPrefix(e, "("); found && strings.HasSuffix(inner, ")") {
-		e = strings.TrimSuffix(inner, ")")
-	}
-	if !strings.HasPrefix(e, "'") {
-		number, cast, _ := strings.Cut(e, "::")
-		_, err := strconv.ParseFloat(number, 64)
-		return number, err == nil && isCast(cast)
-	}
-	b := strings.Builder{}
-	for i := 1; i < len(e); i++ {
-		if e[i] == '\'' {
-			if i+1 < len(e) && e[i+1] == '\'' {
-				i++
-			} else {
-				rest := e[i+1:]
-				cast, found := strings.CutPrefix(rest, "::")
-				return b.String(), rest == "" || found && isCast(cast)
-			}
-		}
-		b.WriteByte(e[i])
-	}
-	return "", false
-}
-
-// isCast says whether a text is the name of a type and nothing more.
-func isCast(s string) bool {
-	return !strings.ContainsAny(s, "'|+*/") && !strings.Contains(s, "::") && strings.Count(s, "(") == strings.Count(s, ")")
 }

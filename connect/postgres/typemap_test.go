@@ -448,28 +448,6 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	r := newReader(t)
-	m := dbz
-	m.Defaults = true
-	for _, c := range []typeCase{
-		{column: "text default 'it''s'", value: "''", want: "it's"},
-		{column: "int default -5", value: "1", want: int32(-5)},
-		{column: "numeric(4,1) default 1.5", value: "1", want: dec("15")},
-		{column: "boolean default true", value: "true", want: true},
-		{column: "date default '1970-01-02'", value: "now()", want: int32(1)},
-		{column: "timestamptz default now()", value: "now()", want: nil},
-		{column: "text default 'a' || 'b'", value: "''", want: nil},
-		{column: "int default 1 + 1", value: "1", want: nil},
-		{column: "text default NULL", value: "''", want: nil},
-	} {
-		c.m = m
-		coder, _, err := r.read(t, c)
-		require.NoError(t, err)
-		require.Equal(t, c.want, coder.Schema.Default, c.column)
-	}
-}
-
 func TestBitString(t *testing.T) {
 	for _, c := range []struct {
 		packed []byte

@@ -34,14 +34,12 @@ func loadServer(ctx context.Context, c *pgx.Conn) (s server, err error) {
 
 // published is a table of a publication, as the stream will show it.
 type published struct {
-	oid      uint32
-	name     tableName
-	kind     byte
-	identity byte
-	columns  []string // nil: all
-	where    string
-	rows     int64 // an estimate
-	hasKey   bool  // by which the server can name a row
+	name    tableName
+	kind    byte
+	columns []string // nil: all
+	where   string
+	rows    int64 // an estimate
+	hasKey  bool  // by which the server can name a row
 }
 
 // publishedQuery lists tables. Column lists and row filters came with version 15, whose view gives all columns where
@@ -57,7 +55,7 @@ func publishedQuery(version int) string {
 			AND NOT a.attisdropped AND a.attname <> ALL (p.attnames)` + unpublished + `) THEN p.attnames::text[] END,
 		coalesce(p.rowfilter, '')`
 	}
-	return `SELECT c.oid, p.schemaname, p.tablename, c.relkind::text, c.relreplident::text, ` + more + `,
+	return `SELECT p.schemaname, p.tablename, c.relkind::text, ` + more + `,
 	CASE WHEN c.reltuples > 0 AND c.relpages > 0
 		THEN (c.reltuples / c.relpages * (pg_relation_size(c.oid) / 8192))::bigint
 		ELSE pg_relation_size(c.oid) / 8192 * 40 END,
@@ -76,12 +74,12 @@ func loadPublished(ctx context.Context, c *pgx.Conn, version int, publication st
 	defer rows.Close()
 	for rows.Next() {
 		var p published
-		var kind, identity string
-		err := rows.Scan(&p.oid, &p.name.Schema, &p.name.Name, &kind, &identity, &p.columns, &p.where, &p.rows, &p.hasKey)
+		var kind string
+		err := rows.Scan(&p.name.Schema, &p.name.Name, &kind, &p.columns, &p.where, &p.rows, &p.hasKey)
 		if err != nil {
 			return nil, postgres.Explain(err, "read the publication")
 		}
-		p.kind, p.identity = kind[0], identity[0]
+		p.kind = kind[0]
 		out = append(out, p)
 	}
 	return out, postgres.Explain(rows.Err(), "read the publication")
@@ -89,12 +87,12 @@ func loadPublished(ctx context.Context, c *pgx.Conn, version int, publication st
 
 // publication is what the catalog says of one.
 type publication struct {
-	exists, all, updates, deletes, root bool
+	exists, all, updates, deletes bool
 }
 
 func loadPublication(ctx context.Context, c *pgx.Conn, name string) (p publication, err error) {
-	err = c.QueryRow(ctx, `SELECT puballtables, pubupdate, pubdelete, pubviaroot FROM pg_publication WHERE pubname = $1`,
-		name).Scan(&p.all, &p.updates, &p.deletes, &p.root)
+	err = c.QueryRow(ctx, `SELECT puballtables, pubupdate, pubdelete FROM pg_publication WHERE pubname = $1`,
+		name).Scan(&p.all, &p.updates, &p.deletes)
 	if err == pgx.ErrNoRows {
 		return p, nil
 	}

@@ -190,7 +190,6 @@ type slot struct {
 	plugin, database string
 	pid              int
 	confirmed        lsn
-	restart          lsn
 	status           string // reserved, extended, unreserved, lost; "" before version 13
 	retained, lag    int64
 }
@@ -204,24 +203,22 @@ func slotQuery(s server) string {
 		end = "pg_last_wal_replay_lsn()"
 	}
 	return `SELECT true, active, coalesce(plugin, ''), coalesce(database, ''), coalesce(active_pid, 0),
-	coalesce(confirmed_flush_lsn::text, '0/0'), coalesce(restart_lsn::text, '0/0'), coalesce(` + status + `, ''),
+	coalesce(confirmed_flush_lsn::text, '0/0'), coalesce(` + status + `, ''),
 	coalesce((` + end + ` - restart_lsn)::bigint, 0), coalesce((` + end + ` - confirmed_flush_lsn)::bigint, 0)
 	FROM pg_replication_slots WHERE slot_name = $1`
 }
 
 func loadSlot(ctx context.Context, c *pgx.Conn, s server, name string) (x slot, err error) {
-	var confirmed, restart string
+	var confirmed string
 	err = c.QueryRow(ctx, slotQuery(s), name).Scan(&x.exists, &x.active, &x.plugin, &x.database, &x.pid, &confirmed,
-		&restart, &x.status, &x.retained, &x.lag)
+		&x.status, &x.retained, &x.lag)
 	if err == pgx.ErrNoRows {
 		return slot{}, nil
 	}
 	if err != nil {
 		return slot{}, postgres.Explain(err, "look at replication slot "+name)
 	}
-	if x.confirmed, err = parseLSN(confirmed); err == nil {
-		x.restart, err = parseLSN(restart)
-	}
+	x.confirmed, err = parseLSN(confirmed)
 	return x, err
 }
 

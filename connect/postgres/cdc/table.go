@@ -36,7 +36,6 @@ type table struct {
 type column struct {
 	at       int // in a tuple
 	name     string
-	identity bool // of the replica identity
 	decode   func([]byte) (any, error)
 	missing  any // the placeholder
 	required bool
@@ -176,7 +175,7 @@ func (b *tableBuilder) coder(c wireColumn, catalog *postgres.Table, required boo
 	column := postgres.Column{Name: c.Name, Type: c.Type, Typmod: c.Typmod, NotNull: required}
 	if catalog != nil {
 		if k := catalog.Column(c.Name); k != nil && k.Type == c.Type {
-			column.Default, column.Dimensions = k.Default, k.Dimensions
+			column.Dimensions = k.Dimensions
 		}
 	}
 	if t, _ := b.types.Resolve(c.Type, c.Typmod); t == nil {
@@ -217,7 +216,7 @@ func (b *tableBuilder) columns(t *table, rel *relation, catalog *postgres.Table)
 				"column.exclude.list", t.name, field)
 		}
 		fields = append(fields, data.Field{Name: field, Schema: schema})
-		t.columns = append(t.columns, column{at: i, name: c.Name, identity: c.Key, decode: decode,
+		t.columns = append(t.columns, column{at: i, name: c.Name, decode: decode,
 			missing: coder.Placeholder, required: !schema.Optional})
 	}
 	return fields, nil

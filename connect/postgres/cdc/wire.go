@@ -68,7 +68,6 @@ type message struct {
 	kind  byte
 	xid   uint32 // begin, stream start, commit and abort
 	subid uint32 // stream abort
-	first bool   // stream start
 	lsn   lsn    // begin, commit: of the commit record; logical message: its end; origin: at the origin
 	end   lsn    // commit: behind the commit record
 	time  micros // begin, commit
@@ -79,7 +78,6 @@ type message struct {
 
 	relation      *relation
 	rels          []uint32 // truncate
-	flags         byte     // truncate, logical message: 1 is transactional
 	prefix        string   // logical message; origin: its name
 	content       []byte
 	transactional bool
@@ -161,7 +159,7 @@ func (m *message) decode(b []byte) error {
 		r.uint8()
 		m.lsn, m.end, m.time = lsn(r.uint64()), lsn(r.uint64()), r.micros()
 	case msgStreamStart:
-		m.xid, m.first = r.uint32(), r.uint8() == 1
+		m.xid = r.uint32()
 	case msgStreamStop:
 	case msgStreamCommit:
 		m.xid = r.uint32()
@@ -179,8 +177,7 @@ func (m *message) decode(b []byte) error {
 	case msgTruncate:
 		m.truncate(&r)
 	case msgLogical:
-		m.flags = r.uint8()
-		m.transactional = m.flags&1 != 0
+		m.transactional = r.uint8()&1 != 0
 		m.lsn, m.prefix = lsn(r.uint64()), r.string()
 		m.content = r.take(int(int32(r.uint32())))
 	default:
@@ -240,7 +237,7 @@ func (r *reader) tuple(t *tuple) {
 
 func (m *message) truncate(r *reader) {
 	n := int(r.uint32())
-	m.flags = r.uint8()
+	r.uint8() // of the options, which matter to the server alone
 	m.rels = m.rels[:0]
 	if n < 0 || n > len(r.b)/4 {
 		r.err = errShort
