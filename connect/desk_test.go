@@ -49,7 +49,11 @@ func (i *idle) Stop(context.Context) error { return nil }
 
 func (i *idle) AlterOffsets(_ context.Context, props map[string]string, offsets []plugin.Offset) (bool, error) {
 	i.desk.set(func() { i.desk.altered = offsets })
-	if props["veto"] != "" {
+	switch props["veto"] {
+	case "":
+	case "later":
+		return false, plugin.Retriable(errors.New("the server is away"))
+	default:
 		return false, errors.New(props["veto"])
 	}
 	return props["agree"] != "", nil

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -157,10 +157,9 @@ func (w *Worker) alter(ctx context.Context, c *store.Connector, offsets []plugin
 			offsets[i] = moves[i].offset()
 		}
 	}
-	agreed, err := class.New().AlterOffsets(ctx, props, offsets)
+	agreed, err := w.consent(ctx, class, c, props, offsets)
 	if err != nil {
-		why := w.hidden(c.Props).Replace(err.Error())
-		return false, refuse(failed, "The connector refuses the change of its offsets: %s", why)
+		return false, err
 	}
 	if source {
 		err = w.alterSource(ctx, c, offsets)
@@ -177,9 +176,29 @@ func (w *Worker) alter(ctx context.Context, c *store.Connector, offsets []plugin
 	return agreed, nil
 }
 
+// consentTime bounds how long a connector may take over a change of its offsets: its database may not answer.
+const consentTime = 15 * time.Second
+
+// consent asks a connector for a change of its offsets.
+func (w *Worker) consent(
+	ctx context.Context, class *plugin.Class, c *store.Connector, props map[string]string, offsets []plugin.Offset,
+) (agreed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, consentTime)
+	defer cancel()
+	if agreed, err = class.New().AlterOffsets(ctx, props, offsets); err == nil {
+		return agreed, nil
+	}
+	why := w.hidden(c.Props).Replace(err.Error())
+	if plugin.IsRetriable(err) || errors.Is(err, context.DeadlineExceeded) {
+		return false, refuse(unavailable, "The connector cannot change its offsets now: %s. Try again.", why)
+	}
+	return false, refuse(failed, "The connector refuses the change of its offsets: %s", why)
+}
+
 // normal are offsets of the types that JSON has, each of a partition of its own.
 func normal(offsets []plugin.Offset) ([]plugin.Offset, error) {
 	out := make([]plugin.Offset, len(offsets))
+	seen := make(map[string]bool, len(offsets))
 	for i, o := range offsets {
 		if o.Partition == nil {
 			return nil, refuse(badRequest, "Each offset needs a partition, and number %d has none.", i+1)
@@ -189,10 +208,14 @@ func normal(offsets []plugin.Offset) ([]plugin.Offset, error) {
 			return nil, refuse(badRequest, "Partition number %d: %v.", i+1, err)
 		}
 		out[i].Partition = partition.(map[string]any)
-		same := func(other plugin.Offset) bool { return reflect.DeepEqual(other.Partition, out[i].Partition) }
-		if slices.ContainsFunc(out[:i], same) {
+		text, err := json.Marshal(partition) // its keys are in order
+		if err != nil {
+			return nil, refuse(badRequest, "Partition number %d: %v.", i+1, err)
+		}
+		if seen[string(text)] {
 			return nil, refuse(badRequest, "Number %d is of the same partition as another one.", i+1)
 		}
+		seen[string(text)] = true
 		if o.Offset == nil {
 			continue
 		}
@@ -293,6 +316,7 @@ func (m *move) offset() plugin.Offset {
 // movesOf are the changes that offsets of a sink ask for.
 func movesOf(offsets []plugin.Offset) ([]move, error) {
 	out := make([]move, len(offsets))
+	seen := make(map[client.TopicPartition]bool, len(offsets))
 	for i, o := range offsets {
 		m := &out[i]
 		topic, ok := o.Partition[kafkaTopic].(string)
@@ -305,9 +329,10 @@ func movesOf(offsets []plugin.Offset) ([]move, error) {
 			return nil, refuse(badRequest, "%s of number %d %v.", kafkaPartition, i+1, err)
 		}
 		m.Topic, m.Partition, m.to = topic, int32(number), -1
-		if slices.ContainsFunc(out[:i], func(other move) bool { return other.TopicPartition == m.TopicPartition }) {
+		if seen[m.TopicPartition] {
 			return nil, refuse(badRequest, "Number %d is of the same partition as another one.", i+1)
 		}
+		seen[m.TopicPartition] = true
 		if o.Offset == nil {
 			continue
 		}

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -65,6 +66,11 @@ func TestOffsetsOfASource(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.ask().ResetOffsets(ctx, "s")
 	refused(t, err, 500, "yes")
+	later := "later"
+	_, err = d.ask().PatchConfig(ctx, "s", map[string]*string{"veto": &later})
+	require.NoError(t, err)
+	_, err = d.ask().ResetOffsets(ctx, "s")
+	refused(t, err, 503, "the server is away")
 	got, err := d.ask().Offsets(ctx, "s")
 	require.NoError(t, err)
 	require.Len(t, got, 2)
@@ -169,4 +175,21 @@ func TestOffsetsOfASink(t *testing.T) {
 	refused(t, alter(at("1", "17")), 500, "members")
 	_, err = d.ask().ResetOffsets(ctx, "k")
 	refused(t, err, 500, "members")
+}
+
+// As many offsets as a request may have are told apart in time.
+func TestManyOffsets(t *testing.T) {
+	d := newDesk(t, 1, nil)
+	_, err := d.ask().Create(t.Context(), "k", idleProps(idleSink), "stopped")
+	require.NoError(t, err)
+	many := make([]plugin.Offset, 100_000)
+	for i := range many {
+		many[i] = at(int64(i), int64(1))
+	}
+	many[len(many)-1] = at("0", int64(1))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = d.ask().AlterOffsets(ctx, "k", many)
+	refused(t, err, 400, "same partition")
+	require.NoError(t, ctx.Err())
 }

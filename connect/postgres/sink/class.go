@@ -83,18 +83,24 @@ func (c *connector) AlterOffsets(ctx context.Context, props map[string]string, o
 		}
 		next[at] = n
 	}
-	if err := migrate(ctx, cfg); err != nil {
-		return false, err
-	}
-	conn, err := pgx.ConnectConfig(ctx, cfg.conn)
-	if err != nil {
-		return false, postgres.Explain(err, "connect")
-	}
-	defer conn.Close(ctx)
-	if err := cfg.newLedger("").alter(ctx, conn, next); err != nil {
+	if err := alterLedger(ctx, cfg, next); postgres.FaultOf(err).Transient() {
+		return false, plugin.Retriable(err)
+	} else if err != nil {
 		return false, err
 	}
 	return true, nil
+}
+
+func alterLedger(ctx context.Context, cfg *config, next map[client.TopicPartition]int64) error {
+	if err := migrate(ctx, cfg); err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.conn)
+	if err != nil {
+		return postgres.Explain(err, "connect")
+	}
+	defer conn.Close(ctx)
+	return cfg.newLedger("").alter(ctx, conn, next)
 }
 
 // parseOffset reads a sink's offset; -1: it is to be forgotten.

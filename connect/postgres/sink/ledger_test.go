@@ -173,6 +173,8 @@ func TestAlterOffsets(t *testing.T) {
 	require.EqualValues(t, 2, got)
 	require.NoError(t, alter())
 	require.Equal(t, "t|0|-1\nt|1|-1\n", d.ledger())
+	props["connection.url"] = "postgresql://u@127.0.0.1:1/d"
+	require.True(t, plugin.IsRetriable(alter()), "a server that is not there may come back")
 
 	require.ErrorContains(t, alter(plugin.Offset{Partition: map[string]any{"topic": "t"}}),
 		"kafka_topic and kafka_partition")
