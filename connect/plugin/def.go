@@ -82,7 +82,7 @@ func (d Defs) Check(props map[string]string) (out []Problem) {
 			}
 			continue
 		}
-		if why := def.fault(value); why != "" {
+		if why := def.fault(strings.TrimSpace(value)); why != "" {
 			shown := value
 			if def.Type == Password {
 				shown = Hidden
@@ -93,7 +93,7 @@ func (d Defs) Check(props map[string]string) (out []Problem) {
 	return out
 }
 
-// fault says what is wrong with a value, "" if nothing is.
+// fault says what is wrong with a trimmed value, "" if nothing is.
 func (d *Def) fault(value string) string {
 	if err := d.parse(value); err != nil {
 		return err.Error()
@@ -113,7 +113,6 @@ func (d *Def) fault(value string) string {
 const Hidden = "[hidden]"
 
 func (d *Def) parse(value string) (err error) {
-	value = strings.TrimSpace(value)
 	switch d.Type {
 	case Boolean:
 		if !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false") {
