@@ -3,6 +3,7 @@ package provider_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -159,6 +160,19 @@ func TestLargeFile(t *testing.T) {
 	_, problems := p.Resolve(map[string]string{"k": "${dir:" + allowed + ":large}"})
 	require.Len(t, problems, 1)
 	require.Equal(t, "the file is larger than 1 MiB", problems[0].Why)
+}
+
+// A file that is referred to over and over does not make settings without bound.
+func TestManyReferences(t *testing.T) {
+	allowed, _ := folder(t)
+	write(t, filepath.Join(allowed, "large"), string(make([]byte, 1<<20)))
+	p, err := provider.New(provider.Options{Paths: []string{allowed}})
+	require.NoError(t, err)
+	ref := "${dir:" + allowed + ":large}"
+	out, problems := p.Resolve(map[string]string{"k": strings.Repeat(ref, 20)})
+	require.Len(t, problems, 4)
+	require.Contains(t, problems[0].Why, "more than 16 MiB")
+	require.Len(t, out["k"], 16<<20+4*len(ref))
 }
 
 // What is no file that ends is not waited for.

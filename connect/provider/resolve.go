@@ -9,8 +9,11 @@ import (
 	"strings"
 )
 
-// maxFile bounds what is read of a file.
-const maxFile = 1 << 20
+// maxFile bounds what is read of a file, and maxValues what is put in place of the references of a config.
+const (
+	maxFile   = 1 << 20
+	maxValues = 16 << 20
+)
 
 // Problem is a reference that could not be resolved. It never holds a value.
 type Problem struct {
@@ -35,11 +38,19 @@ func (p *Providers) Resolve(props map[string]string) (map[string]string, []Probl
 	out := maps.Clone(props)
 	files := make(map[string]map[string]string) // properties by path: a file is read once
 	var problems []Problem
+	left := maxValues
+	look := func(r reference) (string, error) {
+		value, err := p.look(r, files)
+		if left -= len(value); left < 0 {
+			return "", errors.New("the references of the settings stand for more than 16 MiB")
+		}
+		return value, err
+	}
 	for name, text := range props {
 		if !strings.Contains(text, "${") {
 			continue
 		}
-		out[name] = replace(text, func(r reference) (string, error) { return p.look(r, files) },
+		out[name] = replace(text, look,
 			func(r reference, err error) {
 				if !errors.Is(err, errUnknown) {
 					problems = append(problems, Problem{Setting: name, Reference: r.text, Why: err.Error()})
