@@ -37,9 +37,9 @@ type holder struct {
 // assign divides work among workers: for each worker what it may run. Connectors and tasks are balanced each by
 // themselves to within one. What runs stays where it is unless that breaks the balance. What has to move is given to
 // nobody in this round, and to its next worker in the round that follows once the one that has it has reported that it
-// does not any more. What nobody runs is given out at once. What two have is that of the one to which it was assigned
-// last: the other was put out of the group before, and is slow to stop. If that cannot be told it is taken from both. The
-// workers must have different ids; the result does not depend on their order, nor on that of the work.
+// does not any more. What nobody runs is given out at once. What two have stays with the one to which it was assigned
+// last: the other was put out of the group before, and is slow to stop. If that cannot be told it is taken from both.
+// The workers must have different ids; the result does not depend on their order, nor on that of the work.
 func assign(workers []holder, work []workID) map[string][]workID {
 	out := make(map[string][]workID, len(workers))
 	if len(workers) == 0 {
