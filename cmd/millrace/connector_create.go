@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"millrace/connect/provider"
 )
 
 // errTooLong ends a wait.
@@ -74,8 +76,15 @@ func jsonText(text string) json.RawMessage {
 // parseConnector reads a config in any of its forms.
 func parseConnector(text string) (*connectorFile, error) {
 	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
-		props, err := parseProperties(text)
-		return &connectorFile{name: unquote(props["name"]), config: props}, err
+		if !strings.ContainsAny(text, "=:") {
+			return nil, errors.New("it is neither a JSON object nor KEY=VALUE in lines")
+		}
+		props := provider.Properties(text)
+		f := &connectorFile{name: props["name"], config: map[string]json.RawMessage{}}
+		for key, value := range props {
+			f.config[key] = jsonText(strings.TrimSpace(value))
+		}
+		return f, nil
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &members); err != nil {
@@ -93,32 +102,6 @@ func parseConnector(text string) (*connectorFile, error) {
 func unquote(raw json.RawMessage) (text string) {
 	_ = json.Unmarshal(raw, &text) // what is no text is refused by the server
 	return text
-}
-
-// parseProperties reads key=value lines, as they are in files for Kafka Connect: # and ! begin comments, a backslash at
-// the end of a line goes on in the next.
-func parseProperties(text string) (map[string]json.RawMessage, error) {
-	out := map[string]json.RawMessage{}
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	number, whole := 0, ""
-	for line := range strings.SplitSeq(text, "\n") {
-		number++
-		whole += strings.TrimLeft(line, " \t\f")
-		if rest, ok := strings.CutSuffix(whole, `\`); ok && !strings.HasSuffix(rest, `\`) {
-			whole = rest
-			continue
-		}
-		line, whole = whole, ""
-		if line == "" || line[0] == '#' || line[0] == '!' {
-			continue
-		}
-		at := strings.IndexAny(line, "=:")
-		if at < 1 {
-			return nil, fmt.Errorf("line %d is no KEY=VALUE, and the file no JSON object", number)
-		}
-		out[strings.TrimSpace(line[:at])] = jsonText(strings.ReplaceAll(strings.TrimSpace(line[at+1:]), `\\`, `\`))
-	}
-	return out, nil
 }
 
 func newConnectorCreate(c *cli) *cobra.Command {

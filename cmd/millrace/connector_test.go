@@ -88,8 +88,9 @@ func TestConnectorCreateReadsAllForms(t *testing.T) {
 		{"settings", "c.json", `{"connector.class":"X","k":"1"}`, []string{"a", "--set", "k=2=3", "--state", "paused"},
 			`{"config":{"connector.class":"X","k":"2=3"},"initial_state":"PAUSED","name":"a"}`},
 		{"properties", "c.properties",
-			"# comment\r\n! too\n\nname = a\nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a=b:c\n", nil,
-			`{"config":{"connector.class":"X","name":"a","q":"SELECT 1, 2","url":"a=b:c"},"name":"a"}`},
+			"# comment\r\n! too\n\nname = a\nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a\\:b=c\n" +
+				`re=a\\.b` + "\n", nil, `{"config":{"connector.class":"X","name":"a","q":"SELECT 1, 2","re":"a\\.b",` +
+				`"url":"a:b=c"},"name":"a"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, requests := answering(t, created)
@@ -118,7 +119,7 @@ func TestConnectorCreateRefuses(t *testing.T) {
 		{"", []string{"a"}, exitUsage, "no config: give a file with -f"},
 		{"{}", []string{"-f", "-"}, exitUsage, "the connector has no name"},
 		{`{"a":`, []string{"a", "-f", "-"}, exitFailed, "it is no JSON object"},
-		{"nonsense", []string{"a", "-f", "-"}, exitFailed, "line 1 is no KEY=VALUE"},
+		{"nonsense", []string{"a", "-f", "-"}, exitFailed, "neither a JSON object nor KEY=VALUE"},
 		{"", []string{"a", "--set", "x"}, exitUsage, `--set "x": want KEY=VALUE`},
 		{"", []string{"a", "-f", "no-such-file"}, exitFailed, "no-such-file"},
 	} {

@@ -61,8 +61,8 @@ func codeOf(err error) exitCode {
 	}
 }
 
-// each does something to all that are named, whatever becomes of one of them, and says of which it failed. The exit code
-// is that of the first. An interrupt, or that no node answers, ends it at once.
+// each does something to all that are named, whatever becomes of one of them, and says of which it failed. The exit
+// code is that of the first. An interrupt, or that no node answers, ends it at once.
 func (c *cli) each(what string, names []string, do func(name string) error) error {
 	var first error
 	failures := 0

@@ -6,9 +6,9 @@ import (
 	"unicode/utf16"
 )
 
-// properties reads a file of Java's properties: key=value, key: value or key value, # and ! for comments, a backslash
+// Properties reads a file of Java's properties: key=value, key: value or key value, # and ! for comments, a backslash
 // at the end of a line to go on in the next, and escapes.
-func properties(text string) map[string]string {
+func Properties(text string) map[string]string {
 	out := make(map[string]string)
 	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n")
 	for i := 0; i < len(lines); i++ {

@@ -162,7 +162,7 @@ func (p *Providers) property(r reference, files map[string]map[string]string) (s
 		if err != nil {
 			return "", err
 		}
-		props = properties(text)
+		props = Properties(text)
 		files[r.path] = props
 	}
 	value, ok := props[r.key]
