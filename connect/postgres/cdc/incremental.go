@@ -90,25 +90,21 @@ func (t *task) touch(k *table, m *message) {
 		t.window = nil
 		return
 	}
-	var old *chunkRow
 	if m.oldKind != 0 {
-		if old = w.rows[keyText(&m.old, places)]; old != nil {
-			old.out = true
+		if old := w.rows[keyText(&m.old, places)]; old != nil {
+			old.out = true // whose values may be those of another row, that came in its place
 		}
 	}
 	if m.kind == msgDelete {
 		return
 	}
 	row := w.rows[keyText(&m.new, places)]
-	if row != nil {
-		row.out = !t.s.skip["u"] || m.kind == msgInsert
+	if row == nil {
+		return
 	}
-	for _, from := range []*chunkRow{row, old} {
-		if from != nil && w.table.shapeEqual(k) {
-			from.lend(&m.new)
-		}
-	}
-	if row != nil && w.table.shapeEqual(k) {
+	row.out = !t.s.skip["u"] || m.kind == msgInsert
+	if w.table.shapeEqual(k) {
+		row.lend(&m.new)
 		row.tuple.copy(&m.new)
 	}
 }
