@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"millrace/connect/store"
 )
 
 // rootLogger is the name of what is above all loggers.
@@ -239,20 +242,22 @@ func (w *Worker) logger(part string) *slog.Logger {
 	return w.cfg.Loggers.Logger("connect." + part)
 }
 
-// followLoggers gives this node's loggers the levels that are set for all nodes, until ctx ends.
+// followLoggers gives this node's loggers the levels that are set for all nodes, in that order, until ctx ends. What this
+// node alone was told in between does not outlast that.
 func (w *Worker) followLoggers(ctx context.Context) {
 	if w.cfg.Loggers == nil {
 		return
 	}
-	var last map[string]string
+	var last map[string]store.Logger
 	for ctx.Err() == nil {
 		changed := w.store.Changed() // before the look, so that nothing is missed between the two
 		now := w.store.Configs().Loggers
-		for _, name := range slices.Sorted(maps.Keys(now)) {
+		inOrder := func(a, b string) int { return cmp.Compare(now[a].Offset, now[b].Offset) }
+		for _, name := range slices.SortedFunc(maps.Keys(now), inOrder) {
 			if now[name] == last[name] {
 				continue
 			}
-			if _, err := w.cfg.Loggers.Set(name, now[name]); err != nil {
+			if _, err := w.cfg.Loggers.Set(name, now[name].Level); err != nil {
 				w.log.Warn("a logger's level cannot be set", "logger", name, "err", err)
 			}
 		}

@@ -78,6 +78,12 @@ func TestLoggers(t *testing.T) {
 		step{"PUT /admin/loggers/root?scope=cluster", `{"level":"ERROR"}`, 204, ``},
 	)
 	f.await("/admin/loggers", `{"root":{"level":"ERROR"},"connect.task":{"level":"ERROR"},"a":{"level":"ERROR"}}`)
+	f.run(
+		step{"PUT /admin/loggers/root", `{"level":"FATAL"}`, 200, ``},
+		step{"GET /admin/loggers/a", "", 200, `{"level":"FATAL"}`},
+		step{"PUT /admin/loggers/root?scope=cluster", `{"level":"ERROR"}`, 204, ``}, // what it was for all before
+	)
+	f.await("/admin/loggers/a", `{"level":"ERROR"}`)
 	var level struct {
 		Modified *int64 `json:"last_modified"`
 	}

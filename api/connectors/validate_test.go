@@ -84,7 +84,7 @@ func (v *validation) ignored(key string) string {
 func TestValidateAGoodConfig(t *testing.T) {
 	f := start(t)
 	v := f.validate("CountSource", `{"name":"c",`+source+`,"tasks.max":3,"password":"pw","cache":2,"tpoics":"x",
-		"consumer.override.foo":"1","key.converter.schemas.enable":false,
+		"consumer.override.foo":"1","producer.override.compression.type":"zstd","key.converter.schemas.enable":false,
 		"value.converter":"org.apache.kafka.connect.json.JsonConverter","value.converter.schemas.enable":false}`)
 	require.Equal(t, "org.example.CountSourceConnector", v.Name)
 	require.Zero(t, v.Count, "%v", v.errors())
@@ -124,6 +124,7 @@ func TestValidateAGoodConfig(t *testing.T) {
 	require.Equal(t, "nothing is cached here", v.ignored("cache"))
 	require.Contains(t, v.ignored("tpoics"), "no setting of this connector has this name")
 	require.Contains(t, v.ignored("consumer.override.foo"), "client")
+	require.Contains(t, v.Settings.Understood, "producer.override.compression.type")
 	require.Contains(t, v.Settings.Understood, "key.converter.schemas.enable", "of the worker's own")
 }
 
@@ -160,6 +161,8 @@ func TestValidateTellsAllErrors(t *testing.T) {
 			"topic.creation.default.replication.factor":-1}`, "topic.creation.g.include", "Missing required"},
 		{`{"name":"c",` + source + `,"password":"[hidden]"}`, "password", "give the password"},
 		{`{"name":"c",` + source + `,"host":"${env:NO_SUCH}"}`, "host", "${env:NO_SUCH}"},
+		{`{"name":"c",` + source + `,"producer.override.compression.type":"rar"}`, "producer.override.compression.type",
+			"zstd"},
 		{`{"name":"s","connector.class":"NullSink"}`, "topics", "topics.regex"},
 		{`{"name":"s","connector.class":"NullSink","topics":"a","topics.regex":"b"}`, "topics", "only one"},
 		{`{"name":"s","connector.class":"NullSink","topics":"a/b"}`, "topics", "a/b"},

@@ -21,9 +21,15 @@ const (
 type Configs struct {
 	Offset     int64 // the next one to read
 	Connectors map[string]*Connector
-	Loggers    map[string]string // levels by name, of records that came after the start of this node
+	Loggers    map[string]Logger // by name, of records that came after the start of this node
 
 	place *statetopic.Place // up to which the topic is read
+}
+
+// Logger is a level that was set for all nodes.
+type Logger struct {
+	Level  string
+	Offset int64 // of the record
 }
 
 // Connector is what the config topic says of one connector.
@@ -109,7 +115,7 @@ type configFold struct {
 	names map[string]*entry
 	dirty map[string]bool // what the snapshot does not know yet
 	// loggers are replaced, not changed, once they are in a snapshot.
-	loggers map[string]string
+	loggers map[string]Logger
 	settled bool // what was there at the start is read
 	known   map[string]*Connector
 	news    bool // something but a connector has changed
@@ -134,7 +140,7 @@ type entry struct {
 func newConfigFold(skip skip) *configFold {
 	return &configFold{
 		skip: skip, names: map[string]*entry{}, dirty: map[string]bool{}, known: map[string]*Connector{},
-		loggers: map[string]string{}, news: true,
+		loggers: map[string]Logger{}, news: true,
 	}
 }
 
@@ -311,7 +317,7 @@ func (f *configFold) logger(key configKey, r *statetopic.Record) error {
 	if r.Value == nil {
 		delete(next, key.name)
 	} else {
-		next[key.name] = v.level
+		next[key.name] = Logger{v.level, r.Offset}
 	}
 	f.loggers, f.news = next, true
 	return nil

@@ -146,7 +146,7 @@ func TestConfigsAreWrittenInKafkasFormat(t *testing.T) {
 	c := r.update(store.PutConnector("a-1", map[string]string{"name": "a-1", "x": "1"}),
 		store.SetTarget("a-1", store.Stopped))
 	<-changed
-	require.Equal(t, &store.Configs{Offset: 2, Connectors: c.Connectors, Loggers: map[string]string{}}, bare(c))
+	require.Equal(t, &store.Configs{Offset: 2, Connectors: c.Connectors, Loggers: map[string]store.Logger{}}, bare(c))
 	require.Equal(t, store.Stopped, c.Connectors["a-1"].Target)
 	require.Equal(t, int64(-1), c.Connectors["a-1"].TasksOffset)
 	c = r.update(store.PutTasks("a-1", []map[string]string{props("0"), props("1")}), store.SetTarget("a-1", store.Started))
@@ -157,7 +157,7 @@ func TestConfigsAreWrittenInKafkasFormat(t *testing.T) {
 	require.Equal(t, 2, c.Connectors["a-1"].Fenced)
 	require.Equal(t, &store.Restart{Offset: 7, IncludeTasks: true}, c.Connectors["a-1"].Restart)
 	require.Equal(t, map[int]int64{1: 8}, c.Connectors["a-1"].TaskRestarts)
-	require.Equal(t, map[string]string{"root": "DEBUG"}, c.Loggers)
+	require.Equal(t, map[string]store.Logger{"root": {"DEBUG", 9}}, c.Loggers)
 	require.Equal(t, []kv{
 		{"connector-a-1", `{"properties":{"name":"a-1","x":"1"}}`},
 		{"target-state-a-1", `{"state":"PAUSED","state.v2":"STOPPED"}`},
