@@ -42,6 +42,7 @@ func (h *herd) runTask(ctx context.Context, a *attempt) error {
 			a.started()
 			close(ready)
 		},
+		Trouble:    a.trouble,
 		StillOwner: func(ctx context.Context) error { return h.stillOwner(ctx, u) },
 	})
 }

@@ -88,6 +88,7 @@ type unit struct {
 	mu       sync.Mutex
 	said     store.Status // guarded by mu: of it last; without a state before that
 	attempt  *attempt     // guarded by mu: the one that counts
+	trouble  string       // guarded by mu: what keeps the attempt from its work while it tries again by itself
 	failures int          // guarded by mu: since it worked for a while
 }
 
@@ -241,7 +242,7 @@ func (u *unit) await(ctx context.Context, pause time.Duration) {
 func (u *unit) try(ctx context.Context) error {
 	a := &attempt{unit: u}
 	u.mu.Lock()
-	u.attempt = a
+	u.attempt, u.trouble = a, ""
 	u.mu.Unlock()
 	select {
 	case <-u.redo: // it does start anew
@@ -314,7 +315,32 @@ func (a *attempt) say(state string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.attempt == a {
-		u.sayLocked(state, "")
+		a.sayLocked(state)
+	}
+}
+
+// sayLocked says it, with what keeps the attempt from its work if it is to run.
+func (a *attempt) sayLocked(state string) {
+	trace := ""
+	if state == stateRunning {
+		trace = a.unit.trouble
+	}
+	a.unit.sayLocked(state, trace)
+}
+
+// trouble notes what keeps the attempt from its work while it tries again by itself; nil: nothing does.
+func (a *attempt) trouble(why error) {
+	u, text := a.unit, ""
+	if why != nil {
+		text = traceOf(why, u.herd.hidden(u.plan.props))
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.attempt != a {
+		return
+	}
+	if u.trouble = text; u.said.State == stateRunning {
+		a.sayLocked(stateRunning)
 	}
 }
 

@@ -35,6 +35,7 @@ type bench struct {
 	props    map[string]map[string]string // guarded by mu: of the last start of tasks
 	hang     bool                         // guarded by mu: tasks do not stop
 	fault    error                        // guarded by mu: tasks do not start
+	away     error                        // guarded by mu: tasks read in vain
 	released chan struct{}
 }
 
@@ -214,6 +215,10 @@ func (l *linesTask) Start(ctx context.Context, props map[string]string, x plugin
 }
 
 func (l *linesTask) Poll(ctx context.Context) (out []*plugin.SourceRecord, err error) {
+	l.bench.set(func() { err = plugin.Retriable(l.bench.away) })
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range l.files {
 		if out, err = l.read(out, f); err != nil {
 			return nil, err

@@ -96,6 +96,10 @@ type TaskContext struct {
 	Now       func() time.Time
 	// Metrics takes metrics; labels for connector and task are added, and all go when the task ends.
 	Metrics prometheus.Registerer
+	// Trouble takes what keeps the task from its work while it tries again by itself, for those who look at the task's
+	// state, and nil when nothing does any more. It must be called again for each try. Errors that are returned need it
+	// not. Nil: nobody listens.
+	Trouble func(why error)
 	// Dir makes a directory for the task's own files, and removes it, with all in it, when the task ends.
 	Dir func() (string, error)
 }

@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +25,9 @@ type offline struct {
 
 func (o *offline) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	p, ok := req.(*kmsg.ProduceRequest)
-	if !ok || !o.off.Load() || len(p.Topics) == 0 || p.Topics[0].Topic != o.topic {
+	if !ok || !o.off.Load() || !slices.ContainsFunc(p.Topics, func(t kmsg.ProduceRequestTopic) bool {
+		return t.Topic == o.topic
+	}) {
 		return o.to.Request(ctx, req)
 	}
 	o.tries.Add(1)

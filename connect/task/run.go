@@ -34,6 +34,7 @@ type run struct {
 	metrics  *metrics
 	dead     *deadLetters
 	notes    *notes
+	troubles *troubles
 	connect  plugin.Connector
 	endShow  func() // ends registry
 
@@ -71,6 +72,7 @@ func (r *Runner) newRun(s Spec) (*run, error) {
 		count: func() { t.metrics.failures.retries.Inc() },
 	}
 	t.dead = newDeadLetters(t)
+	t.troubles = &troubles{tell: s.Trouble}
 	t.notes = openNotes(func(ctx context.Context, topics []string) error {
 		return r.opts.Store.AddTopics(ctx, s.Connector, s.ID, topics...)
 	}, t.log)
@@ -103,6 +105,7 @@ func (t *run) close() {
 func (t *run) context() plugin.TaskContext {
 	return plugin.TaskContext{
 		Connector: t.spec.Connector, Task: t.spec.ID, Logger: t.log, Now: t.opts.Now, Metrics: t.registry, Dir: t.dir,
+		Trouble: func(why error) { t.troubles.set(ownWork, why) },
 	}
 }
 

@@ -66,6 +66,9 @@ type Spec struct {
 	Target func() (paused bool, changed <-chan struct{})
 	// Running is called once, when the task has started; may be nil.
 	Running func()
+	// Trouble is told what keeps the task from its work while it tries again, and nil when nothing does any more. It must
+	// not wait; nil: nobody listens.
+	Trouble func(why error)
 	// StillOwner asks whether the task is this worker's still; it is called after all others were fenced, before
 	// anything is read. An error ends the task; nil: it is.
 	StillOwner func(ctx context.Context) error

@@ -169,6 +169,7 @@ func (s *sink) loop(ctx context.Context) error {
 		case s.batch != nil && time.Now().Before(s.retryAt):
 			s.wait(ctx, news, s.retryAt)
 		case s.batch == nil:
+			s.troubles.set(putWork, nil)
 			if err := s.gather(ctx, news); err != nil {
 				return err
 			}
@@ -229,6 +230,7 @@ func (s *sink) deliver(ctx context.Context) error {
 		s.retryAt = time.Now().Add(wait)
 		s.seek()
 		s.log.Warn("a batch could not be written; it comes again", "err", err, "pause", wait)
+		s.troubles.set(putWork, fmt.Errorf("write to the sink: %w", err))
 	case s.strayed(ctx):
 		s.log.Info("a batch could not be written, and the group has given its partitions to others", "err", err)
 	default:

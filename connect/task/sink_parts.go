@@ -37,7 +37,11 @@ func (s *sink) rebalance(ctx context.Context, seen view) error {
 			come[at] = id
 		}
 	}
-	if len(come) == 0 || time.Now().Before(s.openAt) || !s.member.hold(come, seen) {
+	if len(come) == 0 {
+		s.troubles.set(openWork, nil)
+		return nil
+	}
+	if time.Now().Before(s.openAt) || !s.member.hold(come, seen) {
 		return nil
 	}
 	var wait time.Duration
@@ -52,6 +56,7 @@ func (s *sink) rebalance(ctx context.Context, seen view) error {
 	case err == nil:
 		s.opens.reset()
 		s.asks.reset()
+		s.troubles.set(openWork, nil)
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -61,6 +66,7 @@ func (s *sink) rebalance(ctx context.Context, seen view) error {
 	s.openAt = time.Now().Add(wait)
 	s.member.release(slices.Collect(maps.Keys(come)))
 	s.log.Info("partitions could not be opened; it is tried again", "err", err, "pause", wait)
+	s.troubles.set(openWork, err)
 	return nil
 }
 

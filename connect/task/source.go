@@ -54,7 +54,7 @@ func (t *run) runSource(ctx context.Context) error {
 	}
 	s.producer = &producer{
 		client: t.opts.Client, id: t.opts.GroupID + "-" + t.spec.Connector + "-" + strconv.Itoa(t.spec.ID),
-		timeout: t.set.txnTimeout, log: t.log,
+		timeout: t.set.txnTimeout, log: t.log, trouble: func(why error) { t.troubles.set(sendWork, why) },
 	}
 	s.topics = &topics{
 		client: t.opts.Client, now: t.opts.Now, rand: t.rand, log: t.log, groups: t.set.creation,
@@ -167,6 +167,7 @@ func (s *source) loop(ctx context.Context) error {
 		case plugin.IsRetriable(err):
 			wait := retryAfter(err, pause.delay())
 			s.log.Warn("the source could not be read; it is tried again", "err", err, "pause", wait)
+			s.troubles.set(pollWork, fmt.Errorf("read the source: %w", err))
 			if err := sleep(ctx, wait); err != nil {
 				return err
 			}
@@ -175,6 +176,7 @@ func (s *source) loop(ctx context.Context) error {
 			return fmt.Errorf("read the source: %w", err)
 		}
 		pause.reset()
+		s.troubles.set(pollWork, nil)
 		s.metrics.source.poll.millis(took)
 		if err := s.write(ctx, records); err != nil {
 			return err

@@ -44,6 +44,7 @@ type producer struct {
 	id        string
 	timeout   time.Duration
 	log       *slog.Logger
+	trouble   func(why error) // is told why records are sent again, and nil when they have arrived
 	now       client.TxnProducer
 	has       bool // now is one
 	open      bool // something was sent in the transaction
@@ -122,6 +123,7 @@ func (p *producer) send(ctx context.Context, part *part) error {
 		}
 		switch {
 		case left == nil:
+			p.trouble(nil)
 			return nil
 		case !missing:
 			gone = time.Time{}
@@ -132,6 +134,7 @@ func (p *producer) send(ctx context.Context, part *part) error {
 		}
 		wait := pause.delay()
 		p.log.Debug("records are sent again", "err", left, "pause", wait)
+		p.trouble(fmt.Errorf("write to topics: %w", left))
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}

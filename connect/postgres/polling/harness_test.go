@@ -32,6 +32,9 @@ type bench struct {
 	records []*plugin.SourceRecord
 	task    plugin.SourceTask
 	metrics *prometheus.Registry // of the task
+
+	trouble  error // that the task told of last
+	troubles int
 }
 
 func newBench(t *testing.T, props map[string]string, sql ...string) *bench {
@@ -72,7 +75,14 @@ func asJSON(v any) string {
 
 func (b *bench) context(reg prometheus.Registerer) plugin.SourceContext {
 	return plugin.SourceContext{
-		TaskContext: plugin.TaskContext{Connector: "c", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: reg},
+		TaskContext: plugin.TaskContext{
+			Connector: "c", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: reg,
+			Trouble: func(why error) {
+				if b.trouble = why; why != nil {
+					b.troubles++
+				}
+			},
+		},
 		Offset: func(_ context.Context, partition map[string]any) (map[string]any, error) {
 			o := b.stored[asJSON(partition)]
 			if o == nil {

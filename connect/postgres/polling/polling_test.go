@@ -351,7 +351,9 @@ func TestServerGoesAway(t *testing.T) {
 			b.srv.KillBackends(t, b.url)
 		}
 	}
+	require.Positive(t, b.troubles, "it is told why nothing comes")
 	b.until(40)
+	require.NoError(t, b.trouble)
 	got := b.values()
 	slices.Sort(got)
 	require.Len(t, slices.Compact(got), 40)

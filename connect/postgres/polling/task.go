@@ -172,6 +172,7 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 			return nil, err
 		}
 		t.fails, r.fails = 0, 0
+		t.trouble(nil)
 		if !ok {
 			r.due = time.Now().Add(r.pause())
 			return nil, nil
@@ -283,6 +284,7 @@ func (t *task) judge(ctx context.Context, r *reader, err error) error {
 		t.retry = time.Now().Add(min(pause, max(firstPause, t.c.Millis(keyBackoff))))
 		t.m.retries.Inc()
 		t.ctx.Logger.Warn("database is tried again", "err", postgres.Explain(err, what), "try", t.fails)
+		t.trouble(postgres.Explain(err, what))
 		return nil
 	case fault == postgres.Schema && r != nil && r.fails == 0:
 		// The table may have changed since it was looked at: it is, once more.
@@ -291,6 +293,13 @@ func (t *task) judge(ctx context.Context, r *reader, err error) error {
 		return nil
 	}
 	return postgres.Explain(err, what)
+}
+
+// trouble says why the database is tried again, or that it answers.
+func (t *task) trouble(why error) {
+	if t.ctx.Trouble != nil {
+		t.ctx.Trouble(why)
+	}
 }
 
 // disconnect gives the connection up, and with it the windows.

@@ -25,7 +25,7 @@ import (
 type proxy struct {
 	l      net.Listener
 	server string
-	refuse atomic.Pointer[pgproto3.ErrorResponse] // what all new connections are answered by; nil: they go on to the server
+	refuse atomic.Pointer[pgproto3.ErrorResponse] // answers all new connections; nil: they go on to the server
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
