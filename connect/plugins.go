@@ -25,42 +25,6 @@ func newCatalog(classes []plugin.Class) *catalog {
 	return c
 }
 
-// shortName is a simple name without what may be left out at its end.
-func shortName(simple string, kind plugin.Kind) string {
-	switch kind {
-	case plugin.ConverterKind, plugin.HeaderConverterKind:
-		return strings.TrimSuffix(simple, "Converter")
-	case plugin.TransformKind:
-		return strings.TrimSuffix(simple, "Transformation")
-	case plugin.PredicateKind:
-		return strings.TrimSuffix(simple, "Predicate")
-	default:
-		return strings.TrimSuffix(simple, "Connector")
-	}
-}
-
-// simpleName is a class without its package.
-func simpleName(class string) string { return class[strings.LastIndexByte(class, '.')+1:] }
-
-// match says how well a name fits a plugin: 3 as its class, 2 as an alias, 1 as the simple name of either, whole or
-// short, 0 not at all.
-func match(p *plugin.Info, name string) int {
-	switch {
-	case name == "":
-		return 0
-	case name == p.Class:
-		return 3
-	case slices.Contains(p.Aliases, name):
-		return 2
-	}
-	for _, class := range append([]string{p.Class}, p.Aliases...) {
-		if simple := simpleName(class); name == simple || name == shortName(simple, p.Kind) {
-			return 1
-		}
-	}
-	return 0
-}
-
 // class finds a class of connectors.
 func (c *catalog) class(name string) (*plugin.Class, error) {
 	var infos []plugin.Info
@@ -95,7 +59,7 @@ func find(infos []plugin.Info, name, what string) (int, error) {
 	best, at := 0, -1
 	tie := ""
 	for i := range infos {
-		switch fit := match(&infos[i], name); {
+		switch fit := infos[i].Match(name); {
 		case fit > best:
 			best, at, tie = fit, i, ""
 		case fit == best && best > 0 && infos[i].Class != infos[at].Class:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -51,19 +50,16 @@ func classes() []class {
 	}
 }
 
-const simpleHeaderClass = kafka + "storage.SimpleHeaderConverter"
-
-// isNamed says whether a class goes by a name: its own, a simple one, that without Converter, or an alias.
-func isNamed(class string, aliases []string, name string) bool {
-	simple := class[strings.LastIndexByte(class, '.')+1:]
-	return name == class || name == simple || name == strings.TrimSuffix(simple, "Converter") ||
-		slices.Contains(aliases, name)
+func (c *class) info() plugin.Info {
+	return plugin.Info{Class: c.name, Aliases: c.aliases, Kind: plugin.ConverterKind, Defs: c.settings()}
 }
 
 func find(name string) *class {
 	all := classes()
-	if i := slices.IndexFunc(all, func(c class) bool { return isNamed(c.name, c.aliases, name) }); i >= 0 {
-		return &all[i]
+	for i := range all {
+		if info := all[i].info(); info.Match(name) > 0 {
+			return &all[i]
+		}
 	}
 	return nil
 }
@@ -79,12 +75,16 @@ func (c *class) settings() plugin.Defs {
 func Classes() []plugin.Info {
 	var out []plugin.Info
 	for _, c := range classes() {
-		info := plugin.Info{Class: c.name, Aliases: c.aliases, Kind: plugin.ConverterKind, Defs: c.settings()}
+		info := c.info()
 		out = append(out, info)
 		info.Kind = plugin.HeaderConverterKind
 		out = append(out, info)
 	}
-	return append(out, plugin.Info{Class: simpleHeaderClass, Kind: plugin.HeaderConverterKind})
+	return append(out, simpleHeaderInfo())
+}
+
+func simpleHeaderInfo() plugin.Info {
+	return plugin.Info{Class: kafka + "storage.SimpleHeaderConverter", Kind: plugin.HeaderConverterKind}
 }
 
 // New makes a converter of a class from its settings, which have no prefix, for keys or for values.
@@ -107,7 +107,7 @@ func New(class string, key bool, props map[string]string, d Deps) (plugin.Conver
 
 // NewHeader makes a header converter of a class from its settings.
 func NewHeader(class string, props map[string]string, d Deps) (plugin.HeaderConverter, error) {
-	if isNamed(simpleHeaderClass, nil, class) {
+	if simple := simpleHeaderInfo(); simple.Match(class) > 0 {
 		return simpleHeaders{}, nil
 	}
 	c, err := New(class, false, props, d)

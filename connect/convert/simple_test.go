@@ -27,6 +27,8 @@ func TestNumbersAndBytes(t *testing.T) {
 		{"DoubleConverter", data.Float64, -1.0, "bff0000000000000"},
 		{"ByteArrayConverter", data.Bytes, []byte{7, 8}, "0708"},
 		{"io.debezium.converters.BinaryDataConverter", data.Bytes, []byte{}, ""},
+		{"BinaryDataConverter", data.Bytes, []byte{}, ""},
+		{"ByteBuffer", data.Bytes, []byte{}, ""},
 		{"StringConverter", data.String, "é", "c3a9"},
 	} {
 		conv := newConverter(t, c.class, nil)

@@ -2,7 +2,6 @@ package transform
 
 import (
 	"fmt"
-	"strings"
 
 	"millrace/connect/data"
 	"millrace/connect/plugin"
@@ -77,48 +76,50 @@ func (p part) object(r *data.Record, transform string) (x *data.StructValue, m m
 	return nil, nil, fmt.Errorf("%s: the %s is %s, and has no fields", transform, p, kindOf(v))
 }
 
-// forms are the names of a class and the part that each is for.
-func (c *class) forms() map[string]part {
-	if c.both {
-		return map[string]part{c.name + "$Key": keyPart, c.name + "$Value": valuePart}
+// form is one of the names of a class, and the part that it is for.
+type form struct {
+	plugin.Info
+	part part
+}
+
+func (c *class) forms() []form {
+	of := func(name string, p part) form {
+		return form{plugin.Info{Class: name, Kind: plugin.TransformKind, Defs: c.defs}, p}
 	}
-	return map[string]part{c.name: valuePart}
+	if c.both {
+		return []form{of(c.name+"$Key", keyPart), of(c.name+"$Value", valuePart)}
+	}
+	return []form{of(c.name, valuePart)}
+}
+
+func (p *predicate) info() plugin.Info {
+	return plugin.Info{Class: p.name, Kind: plugin.PredicateKind, Defs: p.defs}
 }
 
 // Classes lists the transforms and predicates.
 func Classes() (out []plugin.Info) {
 	for _, c := range classes() {
-		names := []string{c.name}
-		if c.both {
-			names = []string{c.name + "$Key", c.name + "$Value"}
-		}
-		for _, name := range names {
-			out = append(out, plugin.Info{Class: name, Kind: plugin.TransformKind, Defs: c.defs})
+		for _, f := range c.forms() {
+			out = append(out, f.Info)
 		}
 	}
 	for _, p := range predicates() {
-		out = append(out, plugin.Info{Class: p.name, Kind: plugin.PredicateKind, Defs: p.defs})
+		out = append(out, p.info())
 	}
 	return out
-}
-
-// named says whether a class is meant by a name: its own, or what stands behind the last point of it.
-func named(class, name, suffix string) bool {
-	simple := class[strings.LastIndexByte(class, '.')+1:]
-	return name == class || name == simple || suffix != "" && name == strings.TrimSuffix(simple, suffix)
 }
 
 // New makes a transform of a class from its settings.
 func New(name string, props map[string]string) (plugin.Transform, error) {
 	for _, c := range classes() {
-		for form, p := range c.forms() {
-			if !named(form, name, "Transformation") {
+		for _, f := range c.forms() {
+			if f.Match(name) == 0 {
 				continue
 			}
 			if err := refuse(c.defs.Check(props)); err != nil {
 				return nil, err
 			}
-			return c.make(p, c.defs.Settings(props))
+			return c.make(f.part, c.defs.Settings(props))
 		}
 	}
 	return nil, fmt.Errorf("there is no transform of class %q: see GET /connector-plugins?connectorsOnly=false", name)
@@ -126,14 +127,14 @@ func New(name string, props map[string]string) (plugin.Transform, error) {
 
 // NewPredicate makes a predicate of a class from its settings.
 func NewPredicate(name string, props map[string]string) (plugin.Predicate, error) {
-	for _, c := range predicates() {
-		if !named(c.name, name, "Predicate") {
+	for _, p := range predicates() {
+		if info := p.info(); info.Match(name) == 0 {
 			continue
 		}
-		if err := refuse(c.defs.Check(props)); err != nil {
+		if err := refuse(p.defs.Check(props)); err != nil {
 			return nil, err
 		}
-		return c.make(c.defs.Settings(props))
+		return p.make(p.defs.Settings(props))
 	}
 	return nil, fmt.Errorf("there is no predicate of class %q: see GET /connector-plugins?connectorsOnly=false", name)
 }
