@@ -11,6 +11,9 @@ const MaxName = 63
 // Quote quotes an identifier.
 func Quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
+// QuoteLiteral makes a text a constant of a statement, in a session where a backslash is none but itself (see Session).
+func QuoteLiteral(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
 // QuoteTable quotes the name of a table; without a schema, the session's search path finds it.
 func QuoteTable(schema, table string) string {
 	if schema == "" {

@@ -14,18 +14,16 @@ import (
 // behind it while the transaction with number 1 is open.
 //
 // The guard takes a bound (the greatest number that is visible, or the time), and then asks which transactions are
-// open.
-// Whatever is not visible and lies below the bound is of one of these, for who begins later draws later. Once they have
-// all ended, all below the bound is visible or never will be, and may be read. What it cannot see are numbers that were
-// drawn in another transaction than the one that writes them: mode xid finds those rows too.
+// open. Whatever is not visible and lies below the bound is of one of these, for who begins later draws later. Once
+// they have all ended, all below the bound is visible or never will be, and may be read. What it cannot see are numbers
+// that were drawn in another transaction than the one that writes them: mode xid finds those rows too.
 
 // marker is the advisory lock that sessions of pollers hold, so that the guards of others do not wait for them: the
 // letters of a name.
 const marker = 0x6d696c6c72616365
 
-// holdersSQL lists the open transactions of this database but our own, pollers' and those of maintenance, which
-// write no
-// rows. Prepared ones come last: one that is being prepared is in the first part or in the second.
+// holdersSQL lists the open transactions of this database but our own, pollers' and those of maintenance, which write
+// no rows. Prepared ones come last: one that is being prepared is in the first part or in the second.
 var holdersSQL = fmt.Sprintf(`SELECT l.virtualtransaction FROM pg_catalog.pg_locks l
 	JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datname = current_database()
 	WHERE l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()

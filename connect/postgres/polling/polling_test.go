@@ -151,6 +151,39 @@ func TestTimestampLateCommit(t *testing.T) {
 }
 
 // Many rows of one time across pages, and a restart after each page: none is lost.
+// A row that its schema cannot carry is for the runner to decide, and those behind it come.
+func TestRowThatCannotBeCarried(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"mode": "incrementing"},
+		"CREATE TABLE t (id serial PRIMARY KEY, n numeric, v text)",
+		"INSERT INTO t (n, v) VALUES (1, 'a'), ('NaN', NULL), (2, 'c')")
+	b.start()
+	defer b.stop()
+	b.until(3)
+	require.NoError(t, b.records[0].Fault)
+	require.ErrorContains(t, b.records[1].Fault, `read table public.t: column "n" of type numeric: the number is NaN`)
+	require.Equal(t, map[string]any{"id": "2", "n": "NaN", "v": nil}, b.records[1].Value)
+	require.Nil(t, b.records[1].ValueSchema)
+	require.NotNil(t, b.records[1].Source.Offset)
+	require.NoError(t, b.records[2].Fault)
+}
+
+// What begins now begins then after a restart too, though there was no row in between.
+func TestTimestampFromNow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"mode": "timestamp", "timestamp.column.name": "at", "timestamp.initial": "-1"},
+		"CREATE TABLE t (id int, at timestamptz NOT NULL DEFAULT now())", "INSERT INTO t VALUES (1)")
+	b.start()
+	b.poll(false)
+	b.stop()
+	require.NotEmpty(t, b.stored)
+	b.exec("INSERT INTO t VALUES (2)")
+	b.start()
+	defer b.stop()
+	b.until(1)
+	require.True(t, strings.HasPrefix(b.values()[0], "2 "), b.values())
+}
+
 func TestEqualTimestampsAtPageBounds(t *testing.T) {
 	t.Parallel()
 	for _, k := range []int{0, 1, 3, 6} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 )
 
 // The names in offsets. The first three are Confluent's.
@@ -38,8 +39,8 @@ func (p position) offset() map[string]any {
 		o[offInc] = *p.inc
 	}
 	if p.ts != nil {
-		o[offTS] = floorDiv(*p.ts, 1000)
-		o[offNanos] = (*p.ts - floorDiv(*p.ts, 1_000_000)*1_000_000) * 1000
+		at := time.UnixMicro(*p.ts)
+		o[offTS], o[offNanos] = at.UnixMilli(), int64(at.Nanosecond())
 	}
 	if p.xid == nil && p.key == nil {
 		if len(o) == 0 {
@@ -79,14 +80,15 @@ func positionOf(o map[string]any) (p position, err error) {
 		if err != nil {
 			return p, err
 		}
-		nanos := int64(0)
+		at := time.UnixMilli(ms)
 		if v, ok := o[offNanos]; ok && v != nil {
-			if nanos, err = wholeOf(offNanos, v); err != nil {
+			nanos, err := wholeOf(offNanos, v)
+			if err != nil {
 				return p, err
 			}
-			ms = floorDiv(ms, 1000) * 1000
+			at = time.Unix(at.Unix(), nanos)
 		}
-		micros := ms*1000 + nanos/1000
+		micros := at.UnixMicro()
 		p.ts = &micros
 	}
 	return p, p.readXID(o)
@@ -142,12 +144,4 @@ func unsignedOf(name string, v any) (uint64, error) {
 		return 0, fmt.Errorf("the stored offset's %s is no number of a transaction", name)
 	}
 	return uint64(n), nil
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }

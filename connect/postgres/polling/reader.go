@@ -33,6 +33,7 @@ type reader struct {
 	due   time.Time // when to read next
 	fails int       // how often in a row the statement was refused
 	asked bool      // the initial timestamp has been settled
+	begun bool      // it is the time of now, which is to be stored
 }
 
 // what is what is read, in errors.
@@ -129,6 +130,7 @@ func (r *reader) look(ctx context.Context, conn *pgx.Conn) (err error) {
 			if micros, err = clock(ctx, conn); err != nil {
 				return err
 			}
+			r.begun = true
 		}
 		r.pos.ts = &micros
 	}
@@ -214,10 +216,8 @@ func (r *reader) moment(micros int64) string {
 	if r.plan.zoned {
 		return s
 	}
-	return "(" + s + " AT TIME ZONE " + literal(r.c.zone.String()) + ")"
+	return "(" + s + " AT TIME ZONE " + postgres.QuoteLiteral(r.c.zone.String()) + ")"
 }
-
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // whereXID takes the window from the transactions that are given to those that may still be open.
 func (r *reader) whereXID(ctx context.Context, conn *pgx.Conn) (cond string, ok bool, err error) {
@@ -273,7 +273,7 @@ func (r *reader) xidConditions(from, until, xmax uint64) (conds []string) {
 	}
 	var left, right []string
 	for i, o := range r.plan.order {
-		left, right = append(left, o.expr), append(right, literal(r.pos.key[i])+"::"+o.typ)
+		left, right = append(left, o.expr), append(right, postgres.QuoteLiteral(r.pos.key[i])+"::"+o.typ)
 	}
 	return append(conds, "ROW("+strings.Join(left, ", ")+") > ROW("+strings.Join(right, ", ")+")")
 }
@@ -287,7 +287,7 @@ func (r *reader) sql(where string) string {
 		case o.expr == r.plan.ts && r.plan.zoned:
 			list = append(list, "round(extract(epoch FROM "+o.expr+") * 1000000)::bigint")
 		case o.expr == r.plan.ts:
-			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+literal(r.c.zone.String())+") * "+
+			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+postgres.QuoteLiteral(r.c.zone.String())+") * "+
 				"1000000)::bigint")
 		default:
 			list = append(list, o.expr+"::text")
@@ -349,10 +349,7 @@ func (r *reader) chunkOf(ctx context.Context, conn *pgx.Conn, n int) (rows []*ro
 	for result.NextResult() {
 		rr := result.ResultReader()
 		for rr.NextRow() {
-			one, bytes, err := r.row(rr.Values())
-			if err != nil {
-				return nil, 0, errors.Join(err, result.Close())
-			}
+			one, bytes := r.row(rr.Values())
 			rows = append(rows, one)
 			size += bytes
 		}
@@ -362,32 +359,49 @@ func (r *reader) chunkOf(ctx context.Context, conn *pgx.Conn, n int) (rows []*ro
 	return rows, size, result.Close()
 }
 
-// row makes a record of a row.
-func (r *reader) row(values [][]byte) (one *row, size int, err error) {
+// row makes a record of a row. One that its schemas cannot carry has the fault, and the texts of the row, for the
+// runner to decide.
+func (r *reader) row(values [][]byte) (one *row, size int) {
 	n := len(r.plan.columns)
 	v := data.New(r.plan.valueSchema)
-	for i, text := range values {
-		size += len(text)
-		if i >= n {
-			break
-		}
-		if v.Values[i], err = r.plan.coders[i].Decode(text); err != nil {
-			return nil, 0, err
+	record := &plugin.SourceRecord{Record: data.Record{Topic: r.topic, Partition: data.AnyPartition,
+		ValueSchema: r.plan.valueSchema, Value: v, Timestamp: data.NoTimestamp, Offset: -1}}
+	for i, text := range values[:n] {
+		var err error
+		if v.Values[i], err = r.plan.coders[i].Decode(text); err != nil && record.Fault == nil {
+			record.Fault = fmt.Errorf("read %s: %w", r.what(), err)
 		}
 	}
-	one = &row{record: &plugin.SourceRecord{Record: data.Record{Topic: r.topic, Partition: data.AnyPartition,
-		ValueSchema: r.plan.valueSchema, Value: v, Timestamp: data.NoTimestamp, Offset: -1}}}
-	if r.plan.keySchema != nil {
+	switch {
+	case record.Fault != nil:
+		record.ValueSchema, record.Value = nil, r.plan.texts(values)
+	case r.plan.keySchema != nil:
 		key := data.New(r.plan.keySchema)
 		for i, at := range r.plan.key {
 			key.Values[i] = v.Values[at]
 		}
-		one.record.KeySchema, one.record.Key = r.plan.keySchema, key
+		record.KeySchema, record.Key = r.plan.keySchema, key
 	}
+	one = &row{record: record}
 	for _, text := range values[n:] {
 		one.order = append(one.order, string(text))
 	}
-	return one, size, nil
+	for _, text := range values {
+		size += len(text)
+	}
+	return one, size
+}
+
+// texts are a row's columns as the server wrote them.
+func (p *plan) texts(values [][]byte) map[string]any {
+	out := map[string]any{}
+	for i, c := range p.columns {
+		out[c.Name] = nil
+		if values[i] != nil {
+			out[c.Name] = string(values[i])
+		}
+	}
+	return out
 }
 
 // advance moves the position behind a page.

@@ -143,8 +143,7 @@ func (t *task) soonest() time.Time {
 }
 
 // round goes on with the window that is open, or opens that of the next table whose time has come. The reader is the
-// one
-// that an error is of, nil if it is of the connection.
+// one that an error is of, nil if it is of the connection.
 func (t *task) round(ctx context.Context) (out []*plugin.SourceRecord, r *reader, err error) {
 	if len(t.readers) == 0 || time.Now().Before(t.retry) {
 		return nil, nil, nil
@@ -171,10 +170,15 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 		if err != nil {
 			return nil, err
 		}
-		t.fails, r.fails = 0, 0
-		t.trouble(nil)
 		if !ok {
+			t.works(r)
 			r.due = time.Now().Add(r.pause())
+		}
+		if r.begun { // otherwise a start before the first row would begin at another time
+			r.begun = false
+			return []*plugin.SourceRecord{{Source: plugin.Offset{Partition: r.partition, Offset: r.pos.offset()}}}, nil
+		}
+		if !ok {
 			return nil, nil
 		}
 	}
@@ -182,6 +186,7 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 	if err != nil {
 		return nil, err
 	}
+	t.works(r)
 	t.m.rows.WithLabelValues(r.label).Add(float64(len(out)))
 	if done {
 		t.next = (t.next + 1) % len(t.readers)
@@ -191,6 +196,12 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 		}
 	}
 	return out, nil
+}
+
+// works notes that the database gave what it was asked for.
+func (t *task) works(r *reader) {
+	t.fails, r.fails = 0, 0
+	t.trouble(nil)
 }
 
 // pause is how long to leave a table alone: shorter while the guard waits for transactions to end.
