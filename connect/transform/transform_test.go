@@ -3,6 +3,7 @@ package transform_test
 import (
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -526,4 +527,62 @@ func TestFlattenInherits(t *testing.T) {
 		data.Field{Name: "a.b", Schema: str()})
 	_, err = build(t, kafka+"Flatten$Value", nil).Apply(&data.Record{ValueSchema: both, Value: data.New(both)})
 	require.ErrorContains(t, err, `two fields "a.b"`)
+}
+
+// odd are values of all types, with schemas and without, also with ones that they do not fit.
+func odd() (out []data.Record) {
+	s := person()
+	values := []any{nil, true, int8(1), int16(2), int32(3), int64(math.MinInt64), float32(1), math.Inf(1), "", "x",
+		[]byte{}, []any{}, []any{nil}, map[string]any{}, map[string]any{"a": nil, "op": "c", "source": map[string]any{}},
+		[]data.Entry{{Key: int8(1)}}, s.Value, data.New(s.ValueSchema), change("d", nil, nil).Value}
+	schemas := []*data.Schema{nil, str(), int32s(), s.ValueSchema, change("c", nil, nil).ValueSchema,
+		{Type: data.Bytes, Name: data.Decimal}, {Type: data.Int32, Name: data.Date}, {Type: data.Int64, Name: data.Timestamp},
+		{Type: data.Map, Key: str(), Elem: str()}, {Type: data.Array, Elem: str()}}
+	for _, v := range values {
+		for _, schema := range schemas {
+			if x, ok := v.(*data.StructValue); ok {
+				schema = x.Schema // a struct's is its own
+			}
+			out = append(out, data.Record{Topic: "t", KeySchema: schema, Key: v, ValueSchema: schema, Value: v,
+				Timestamp: data.NoTimestamp, Offset: -1, Headers: []data.Header{{Name: "drop", Value: v}}})
+		}
+	}
+	return out
+}
+
+// What no transform is made for is an error, or passes; a struct's schema is the record's.
+func TestOddRecords(t *testing.T) {
+	for _, c := range []struct {
+		class string
+		props props
+	}{
+		{"Cast$Value", props{"spec": "a:int8,name:int32"}}, {"Cast$Value", props{"spec": "string"}},
+		{"Cast$Key", props{"spec": "int64"}}, {"DropHeaders", props{"headers": "drop"}},
+		{"ExtractField$Value", props{"field": "home.zip", "field.syntax.version": "V2"}}, {"Flatten$Value", nil},
+		{"HeaderFrom$Value", props{"fields": "a", "headers": "h", "operation": "move"}},
+		{"HeaderFrom$Value", props{"fields": "home,id", "headers": "h,i", "operation": "move"}},
+		{"HoistField$Key", props{"field": "f"}}, {"InsertField$Value", props{"offset.field": "o", "timestamp.field": "t!"}},
+		{"InsertHeader", props{"header": "h", "value.literal": "[1"}}, {"MaskField$Value", props{"fields": "a,id,name,home"}},
+		{"MaskField$Value", props{"fields": "a,id", "replacement": "7"}}, {"RegexRouter", props{"regex": ".", "replacement": ""}},
+		{"ReplaceField$Value", props{"exclude": "id", "renames": "name:n"}}, {"TimestampRouter", nil},
+		{"SetSchemaMetadata$Value", props{"schema.name": "n"}}, {"ValueToKey", props{"fields": "id"}},
+		{"TimestampConverter$Value", props{"target.type": "unix", "format": "yyyy"}},
+		{"TimestampConverter$Key", props{"target.type": "Date", "field": "born"}},
+		{newState, props{"add.fields": "op,x.y", "add.headers": "z", "delete.tombstone.handling.mode": "rewrite",
+			"drop.fields.header.name": "drop", "drop.fields.from.key": "true", "route.by.field": "topic"}},
+		{"io.debezium.transforms.outbox.EventRouter", props{"table.fields.additional.placement": "id:envelope,name:partition",
+			"route.by.field": "name", "table.field.event.payload": "topic", "table.expand.json.payload": "true"}},
+	} {
+		for _, r := range odd() {
+			class := strings.TrimPrefix(c.class, kafka)
+			out, err := build(t, class, c.props).Apply(&r)
+			if err != nil || out == nil {
+				continue
+			}
+			if x, ok := out.Value.(*data.StructValue); ok {
+				require.Same(t, x.Schema, out.ValueSchema, class)
+				require.Len(t, x.Values, len(x.Schema.Fields), class)
+			}
+		}
+	}
 }
