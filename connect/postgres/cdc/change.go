@@ -11,8 +11,6 @@ import (
 	"millrace/connect/postgres"
 )
 
-func formatUint(n uint64) string { return strconv.FormatUint(n, 10) }
-
 // change takes an insert, update, delete or truncate.
 func (t *task) change(ctx context.Context, at lsn, m *message) error {
 	r := &t.reading

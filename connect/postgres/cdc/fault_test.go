@@ -116,6 +116,25 @@ func TestSlotInUse(t *testing.T) {
 	l.caughtUp("t")
 }
 
+// It is told why nothing is read, until a connection has lasted for a while.
+func TestTroubleIsTold(t *testing.T) {
+	l := begun(t)
+	l.start()
+	l.exec(`INSERT INTO t VALUES (4, 'a', 1)`)
+	l.caughtUp("t")
+	heir := &lab{t: t, server: l.server, url: l.url, db: l.db, props: maps.Clone(l.props), log: 8, offset: l.offset}
+	heir.start()
+	defer heir.stop()
+	heir.until("it waits for the slot", func() bool { return heir.trouble != nil })
+	require.ErrorContains(t, heir.trouble, "capture database ")
+	require.ErrorContains(t, heir.trouble, "is active")
+	l.stop()
+	heir.until("it reads", func() bool { return heir.trouble == nil })
+	l.server.KillBackends(t, l.url)
+	heir.until("the connection is lost", func() bool { return heir.trouble != nil })
+	heir.until("it reads again", func() bool { return heir.trouble == nil })
+}
+
 // A slot that another one reads is in use, and is neither moved by somebody nor the end of a snapshot.
 func TestSlotInUseBeforeASnapshot(t *testing.T) {
 	l := begun(t)

@@ -45,6 +45,7 @@ type lab struct {
 	log     slog.Level
 	metrics *prometheus.Registry
 	dir     string
+	trouble error // that the task told of last
 }
 
 // event is a record that was stored.
@@ -113,7 +114,7 @@ func (l *lab) tryStart() error {
 	return l.task.Start(context.Background(), maps.Clone(l.props), plugin.SourceContext{
 		TaskContext: plugin.TaskContext{
 			Connector: "c", Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l.log})),
-			Now: time.Now, Metrics: l.registry(), Dir: l.makeDir,
+			Now: time.Now, Metrics: l.registry(), Dir: l.makeDir, Trouble: func(why error) { l.trouble = why },
 		},
 		Offset: func(context.Context, map[string]any) (map[string]any, error) { return l.offset, nil },
 	})

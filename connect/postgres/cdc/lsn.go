@@ -41,12 +41,4 @@ type micros int64
 
 func microsOf(t time.Time) micros { return micros(t.UnixMicro()) }
 
-func (m micros) millis() int64 { return floorDiv(int64(m), 1000) }
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
+func (m micros) millis() int64 { return time.UnixMicro(int64(m)).UnixMilli() }

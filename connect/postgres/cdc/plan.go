@@ -275,7 +275,8 @@ var errViewEnded = errors.New("the connection that holds the slot's snapshot has
 
 // importView begins a transaction that sees what the slot begins with.
 func importView(ctx context.Context, c *pgx.Conn, exported string) error {
-	_, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+literal(exported))
+	_, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT "+
+		postgres.QuoteLiteral(exported))
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "22023" || pg.Code == "42704") { // PostgreSQL 16 and later say the second
 		return errViewEnded

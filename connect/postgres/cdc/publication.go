@@ -191,7 +191,7 @@ func createFor(name string, tables []candidate, options string) string {
 	return "CREATE PUBLICATION " + name + " FOR TABLE " + tableList(tables) + options
 }
 
-// tableList lists tables for a publication. A partition of a table that is there too comes with that.
+// tableList lists tables for a publication.
 func tableList(tables []candidate) string {
 	parts := make([]string, 0, len(tables))
 	for _, t := range tables {

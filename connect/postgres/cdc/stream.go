@@ -60,7 +60,7 @@ type streamOptions struct {
 
 // command is what starts the stream.
 func (o *streamOptions) command() string {
-	options := []string{"publication_names " + literal(postgres.Quote(o.publication))}
+	options := []string{"publication_names " + postgres.QuoteLiteral(postgres.Quote(o.publication))}
 	if o.version >= 140000 {
 		options = append(options, "proto_version '2'", "streaming 'on'", "messages 'true'")
 	} else {
@@ -69,14 +69,12 @@ func (o *streamOptions) command() string {
 	for p := range strings.SplitSeq(o.more, ";") {
 		name, value, found := strings.Cut(strings.TrimSpace(p), "=")
 		if found {
-			options = append(options, postgres.Quote(name)+" "+literal(value))
+			options = append(options, postgres.Quote(name)+" "+postgres.QuoteLiteral(value))
 		}
 	}
 	return fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s)", postgres.Quote(o.slot), o.from,
 		strings.Join(options, ", "))
 }
-
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // openStream starts to stream on a connection, which it takes over and closes.
 func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream, error) {

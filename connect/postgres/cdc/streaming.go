@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -238,9 +239,7 @@ func (t *task) begin(m *message) {
 	t.hide(m)
 }
 
-func transactionID(m *message) string {
-	return formatUint(uint64(m.xid)) + ":" + formatUint(uint64(m.lsn))
-}
+func transactionID(m *message) string { return fmt.Sprintf("%d:%d", m.xid, uint64(m.lsn)) }
 
 // hide finds the tables that were read in a view which sees the transaction: what it did is in the rows already.
 func (t *task) hide(m *message) {

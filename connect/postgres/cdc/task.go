@@ -117,6 +117,7 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	ctx, leave := t.enter(ctx)
 	defer leave()
 	if t.done {
+		t.trouble(nil)
 		return nil, wait(ctx, t.s.pollWait)
 	}
 	if left := t.next.Sub(t.now()); t.session == nil && left > 0 {
@@ -124,6 +125,9 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	}
 	out, err := t.poll(ctx)
 	if err == nil {
+		if t.session != nil && t.now().Sub(t.tries.since) >= settled {
+			t.trouble(nil)
+		}
 		return out, nil
 	}
 	t.drop()
@@ -131,6 +135,16 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 		return nil, ctx.Err()
 	}
 	return nil, t.recover(err)
+}
+
+// settled is how long a connection must last before it is told that all is well: it may be lost at its first use.
+const settled = 2 * time.Second
+
+// trouble says why nothing is read at the moment, or that it is.
+func (t *task) trouble(why error) {
+	if t.c.Trouble != nil {
+		t.c.Trouble(why)
+	}
 }
 
 func (t *task) poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
@@ -313,6 +327,7 @@ func (t *task) retrySlot(err error) error {
 	if t.tries.slot > quick {
 		t.logger.Warn("the replication slot is in use; trying again", "err", err, "in", delay)
 	}
+	t.trouble(postgres.Explain(err, "capture database "+t.s.database))
 	return nil
 }
 
@@ -335,6 +350,7 @@ func (t *task) retryConnection(err error) error {
 		t.tries.logged = t.now()
 		t.logger.Warn("the connection is lost; trying again", "err", err, "tries", t.tries.connection)
 	}
+	t.trouble(err)
 	return nil
 }
 
