@@ -133,6 +133,32 @@ func TestSchemasThatGrow(t *testing.T) {
 	require.ErrorContains(t, err, "holds itself")
 }
 
+// A schema that names many of its parts by their ids is not gone through for each of them without bound.
+func TestSchemaOfManyIDs(t *testing.T) {
+	r := startRegistry(t)
+	text := func(ids int) string {
+		var refs, parts strings.Builder
+		for i := range ids {
+			fmt.Fprintf(&refs, `,"p%d":{"$ref":"id%d"}`, i, i)
+			fmt.Fprintf(&parts, `,"d%d":{"$id":"id%d","type":"string","description":"%s"}`, i, i, strings.Repeat("x", 100))
+		}
+		return `{"type":"object","properties":{"a":{"type":"string"}` + refs.String() + `},"definitions":{"z":{}` +
+			parts.String() + "}}"
+	}
+	for ids, says := range map[int]string{50: "", 2000: "too often for its size"} {
+		v, err := r.Register(t.Context(), fmt.Sprint(ids), schemaregistry.RegisterRequest{Content: schema.Content{
+			Type: schema.JSON, Text: text(ids)}})
+		require.NoError(t, err)
+		_, _, err = newConverter(t, "JsonSchema", r, "use.optional.for.nonrequired", "true").
+			Decode(t.Context(), "topic", []byte{0, 0, 0, 0, byte(v.ID), '{', '}'}, nil)
+		if says == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, says)
+		}
+	}
+}
+
 // A record that only says that it is Confluent's Anything is read as what it is.
 func TestFalseAnything(t *testing.T) {
 	r := startRegistry(t)

@@ -39,7 +39,7 @@ type jsonDocs struct {
 	subject string
 	root    []byte
 	refs    []schema.Reference
-	others  map[string][]byte // the texts of refs
+	others  map[string][]byte // the texts of refs, and of parts, by the names that were asked for
 	texts   map[*data.Schema]bool
 	parts   int
 	scanned int // bytes of texts
@@ -525,7 +525,11 @@ func (d *jsonDocs) document(ctx context.Context, name string) ([]byte, *fault) {
 		d.others[name] = value
 		return value, nil
 	}
+	if d.scanned += len(d.docs[0]); d.scanned > maxScanned {
+		return nil, fail("the schema refers to its parts too often for its size")
+	}
 	if found := withID(d.docs[0], name, 0); found != nil {
+		d.others[name] = found
 		return found, nil
 	}
 	return nil, fail("the schema refers to %q, which is none of its references", clip(name))
