@@ -56,7 +56,8 @@ type Connector interface {
 	TaskConfigs(ctx context.Context, maxTasks int) ([]map[string]string, error)
 	Stop(ctx context.Context) error
 	// AlterOffsets takes note that offsets are about to be set, or forgotten where they are nil, while the connector is
-	// stopped; it may refuse by an error. False: it has nothing to say about them.
+	// stopped; it may refuse by an error, of which a Retriable one says that it cannot be asked now. False: it has nothing
+	// to say about them.
 	AlterOffsets(ctx context.Context, props map[string]string, offsets []Offset) (agreed bool, err error)
 	// NewSource or NewSink makes a task, by the kind of the class; the other gives nil.
 	NewSource() SourceTask

@@ -289,6 +289,15 @@ func TestNulls(t *testing.T) {
 	}
 }
 
+// A tombstone's key gets the fields that other keys get.
+func TestInsertIntoKeyOfTombstone(t *testing.T) {
+	out, err := build(t, kafka+"InsertField$Key", props{"topic.field": "t"}).
+		Apply(&data.Record{Topic: "t", Key: map[string]any{"id": int64(1)}})
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"id": int64(1), "t": "t"}, out.Key)
+	require.Nil(t, out.Value)
+}
+
 // Decimals, floats and times are cast as Java writes them.
 func TestCastWhole(t *testing.T) {
 	dec := &data.Schema{Type: data.Bytes, Name: data.Decimal, Parameters: props{"scale": "2"}}
