@@ -242,8 +242,8 @@ func (w *Worker) logger(part string) *slog.Logger {
 	return w.cfg.Loggers.Logger("connect." + part)
 }
 
-// followLoggers gives this node's loggers the levels that are set for all nodes, in that order, until ctx ends. What this
-// node alone was told in between does not outlast that.
+// followLoggers gives this node's loggers the levels that are set for all nodes, in that order, until ctx ends. What
+// this node alone was told in between does not outlast that.
 func (w *Worker) followLoggers(ctx context.Context) {
 	if w.cfg.Loggers == nil {
 		return

@@ -91,8 +91,8 @@ func TestNodeLossIsNoFault(t *testing.T) {
 	}
 }
 
-// testNodeLoss asks for everything while a node ends, and then for all of its tasks to run elsewhere. That takes leaders
-// of the partitions that they write to.
+// testNodeLoss asks for everything while a node ends, and then for all of its tasks to run elsewhere. That takes
+// leaders of the partitions that they write to.
 func testNodeLoss(t *testing.T, end func(c *servertest.Cluster) error) {
 	t.Helper()
 	c := servertest.StartCluster(t, servertest.ClusterOptions{

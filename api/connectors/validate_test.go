@@ -161,8 +161,6 @@ func TestValidateTellsAllErrors(t *testing.T) {
 			"topic.creation.default.replication.factor":-1}`, "topic.creation.g.include", "Missing required"},
 		{`{"name":"c",` + source + `,"password":"[hidden]"}`, "password", "give the password"},
 		{`{"name":"c",` + source + `,"host":"${env:NO_SUCH}"}`, "host", "${env:NO_SUCH}"},
-		{`{"name":"c",` + source + `,"producer.override.compression.type":"rar"}`, "producer.override.compression.type",
-			"zstd"},
 		{`{"name":"s","connector.class":"NullSink"}`, "topics", "topics.regex"},
 		{`{"name":"s","connector.class":"NullSink","topics":"a","topics.regex":"b"}`, "topics", "only one"},
 		{`{"name":"s","connector.class":"NullSink","topics":"a/b"}`, "topics", "a/b"},
