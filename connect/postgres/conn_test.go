@@ -136,6 +136,8 @@ func TestFaults(t *testing.T) {
 		{u, "INSERT INTO t VALUES (2, 'precious', -1)", postgres.Data, []string{"23514", "t_n_check"}},
 		{u, "SELECT 'precious'::int", postgres.Data, []string{"22P02"}},
 		{u, "DO $$ BEGIN RAISE EXCEPTION 'precious'; END $$", postgres.Data, []string{"P0001"}},
+		{u, "DO $$ BEGIN RAISE EXCEPTION 'precious' USING ERRCODE = 'SHOP1'; END $$", postgres.Data,
+			[]string{"SHOP1", "raised an exception"}},
 		{u, "SELECT pg_replication_slot_advance('nope', '0/1')", postgres.Config, []string{"42704", "slot is not there"}},
 		{u, "SET transaction_read_only = on; CREATE TABLE x (a int)", postgres.Config, []string{"25006", "primary"}},
 		{u, "LOAD 'nowhere'", postgres.Config, []string{"58P01"}}, // a library of an extension is missing

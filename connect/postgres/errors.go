@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,6 +48,13 @@ var faultsByClass = map[string]Fault{
 	"53": Retry, "58": Retry,
 }
 
+// ownClasses are the classes of the server's own codes.
+const ownClasses = "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 " +
+	"42 44 53 54 55 57 58 72 F0 HV P0 XX"
+
+// raised says whether a code is of a trigger's or function's choice: RAISE ... USING ERRCODE.
+func raised(code string) bool { return len(code) == 5 && !strings.Contains(ownClasses, code[:2]) }
+
 // FaultOf says what an error concerns.
 func FaultOf(err error) Fault {
 	var pg *pgconn.PgError
@@ -59,6 +68,9 @@ func FaultOf(err error) Fault {
 		}
 		if f, ok := faultsByClass[pg.Code[:min(2, len(pg.Code))]]; ok {
 			return f
+		}
+		if raised(pg.Code) {
+			return Data
 		}
 		return Other
 	case errors.As(err, &parse):
@@ -149,12 +161,11 @@ func Explain(err error, what string) error {
 // in them are shown.
 func serverText(pg *pgconn.PgError) string {
 	message := pg.Message
-	switch pg.Code[:min(2, len(pg.Code))] {
-	case "22", "23", "44", "P0", "21":
-		message = dataTexts[pg.Code]
-		if message == "" {
-			message = "the server refused a value"
-		}
+	switch class := pg.Code[:min(2, len(pg.Code))]; {
+	case raised(pg.Code):
+		message = dataTexts["P0001"]
+	case slices.Contains([]string{"21", "22", "23", "44", "P0"}, class):
+		message = cmp.Or(dataTexts[pg.Code], "the server refused a value")
 	}
 	b := strings.Builder{}
 	b.WriteString(message)

@@ -155,7 +155,7 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// parseTable reads the name of a table, which may have the database's before it, as Debezium's has for some databases.
+// parseTable reads the name of a table, schema.table.
 func parseTable(name string) (tableName, error) {
 	schema, table, err := postgres.ParseName(name)
 	if err != nil {

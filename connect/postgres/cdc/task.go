@@ -253,7 +253,11 @@ func (t *task) Stored(ctx context.Context) error {
 
 func (t *task) Stop(ctx context.Context) error {
 	t.end()
-	t.busy <- struct{}{}
+	select {
+	case t.busy <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	defer func() { <-t.busy }()
 	t.drop()
 	if t.s == nil || !t.s.Bool("slot.drop.on.stop") {
