@@ -275,6 +275,32 @@ func TestSourceSaysWhatCanBeNoRecord(t *testing.T) {
 	require.Equal(t, "numbers", h[prefix+"topic"])
 }
 
+// TestSourceNamesTheTopicOfARecord has records fail at all stages: the task names their topic, by which people find the
+// table, as the source gave it.
+func TestSourceNamesTheTopicOfARecord(t *testing.T) {
+	l := newLab(t)
+	c := func() plugin.SourceTask {
+		return &counter{limit: 5, most: 5, topic: "shop.public.orders", change: func(r *plugin.SourceRecord) {
+			if r.Value == "2" {
+				r.Value = "two"
+			}
+		}}
+	}
+	cast := "org.apache.kafka.connect.transforms.Cast$Value"
+	for want, props := range map[string][]string{
+		"TRANSFORMATION, " + cast + ": ": {
+			"transforms", "r,c", "transforms.r.type", "org.apache.kafka.connect.transforms.RegexRouter",
+			"transforms.r.regex", ".*", "transforms.r.replacement", "all", "transforms.c.type", cast, "transforms.c.spec", "int32",
+		},
+		"VALUE_CONVERTER, " + bytesClass + ": ": {"value.converter", bytesClass},
+		"KAFKA_PRODUCE, test.Connector: ":       {"topic.creation.default.max.message.bytes", "60"},
+	} {
+		err := l.start(l.runner(), sourceSpec(c, append(props, "topic.creation.default.partitions", "1",
+			"topic.creation.default.replication.factor", "1", "producer.override.compression.type", "none")...)).wait()
+		require.ErrorContains(t, err, "record for topic shop.public.orders: "+want)
+	}
+}
+
 func TestRecordsForTopicsOfWorkers(t *testing.T) {
 	l := newLab(t)
 	for _, topic := range []string{"connect-offsets", "__consumer_offsets"} {

@@ -310,7 +310,10 @@ func (s *source) fail(ctx context.Context, records []*plugin.SourceRecord, err e
 // blamedError says which record of a poll fails the task.
 type blamedError struct {
 	place int
+	topic string // as the source named it
 	*fault
 }
+
+func (e *blamedError) Error() string { return fmt.Sprintf("record for topic %s: %v", e.topic, e.fault) }
 
 func (e *blamedError) Unwrap() error { return e.fault }

@@ -158,7 +158,7 @@ func (s *source) reject(ctx context.Context, i int, r *plugin.SourceRecord, f *f
 		s.spent[i] = true
 	}
 	if !passed {
-		return &blamedError{i, f}
+		return &blamedError{i, r.Topic, f}
 	}
 	if !s.dead.on() {
 		return nil
