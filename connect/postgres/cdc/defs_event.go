@@ -77,7 +77,8 @@ func runDefs() []plugin.Def {
 			above(-1)),
 		optional("heartbeat.action.query", plugin.String, "SQL that is run with each heartbeat."),
 		checked(def("millrace.heartbeat.message.ms", plugin.Int, "10000", "How often a logical message is written into the "+
-			"database while the server holds back log that nothing else would let go. 0, or read.only: never."), above(-1)),
+			"database while the server holds back log that nothing else would let go; one is also written where a chunk of a "+
+			"snapshot waits for the log to be flushed. 0, or read.only: never."), above(-1)),
 		oneOf("event.processing.failure.handling.mode", "fail",
 			"What to do with a change that cannot be made an event: fail, or leave it out with a warning, or silently.",
 			"fail", "warn", "skip", "ignore"),
