@@ -99,14 +99,14 @@ func (w *Worker) ResetOffsets(ctx context.Context, name string) (text string, er
 	if err != nil {
 		return "", err
 	}
-	if w.isSource(c) { // what tasks were about to store is stored then, or never
-		if err := w.fence(ctx, c); err != nil {
+	var offsets []plugin.Offset // of a sink none stand for all, of which its database may know more than its group
+	if w.isSource(c) {
+		if err := w.fence(ctx, c); err != nil { // what tasks were about to store is stored then, or never
 			return "", err
 		}
-	}
-	offsets, err := w.offsets(ctx, c)
-	if err != nil {
-		return "", err
+		if offsets, err = w.offsets(ctx, c); err != nil {
+			return "", err
+		}
 	}
 	for i := range offsets {
 		offsets[i].Offset = nil

@@ -159,6 +159,7 @@ func TestOffsetsOfASink(t *testing.T) {
 
 	_, err = d.ask().ResetOffsets(ctx, "k")
 	require.NoError(t, err)
+	require.Empty(t, d.altered, "the sink forgets all, not only what its group knows of")
 	got, err = d.ask().Offsets(ctx, "k")
 	require.NoError(t, err)
 	require.Empty(t, got)

@@ -57,7 +57,7 @@ type Connector interface {
 	Stop(ctx context.Context) error
 	// AlterOffsets takes note that offsets are about to be set, or forgotten where they are nil, while the connector is
 	// stopped; it may refuse by an error, of which a Retriable one says that it cannot be asked now. False: it has nothing
-	// to say about them.
+	// to say about them. Of a sink no offsets stand for all, which are to be forgotten.
 	AlterOffsets(ctx context.Context, props map[string]string, offsets []Offset) (agreed bool, err error)
 	// NewSource or NewSink makes a task, by the kind of the class; the other gives nil.
 	NewSource() SourceTask
@@ -156,8 +156,9 @@ type SinkBatch struct {
 type OpenPartition struct {
 	client.TopicPartition
 	TopicID    [16]byte
-	Committed  int64 // of the group, -1 if there is nothing
-	Start, End int64 // of what can be read
+	Committed  int64  // of the group, -1 if there is nothing
+	Mark       string // that was committed with it, "" if there was none
+	Start, End int64  // of what can be read
 }
 
 // SinkContext is what a sink task may ask of the runner.
@@ -167,6 +168,9 @@ type SinkContext struct {
 	Group string
 	// Seek sets where a partition is read on from. It may be called in Open and in Put.
 	Seek func(at client.TopicPartition, offset int64)
+	// Mark has what the group commits carry a short text, by which it can be told from what others commit. It may be
+	// called in Start.
+	Mark func(text string)
 	// RequestCommit has PreCommit be called soon.
 	RequestCommit func()
 	// Report takes a record that cannot be written, and says nil once it is in the dead-letter topic or, with nothing to
