@@ -73,8 +73,8 @@ func TestChunksEndWhereTheSlotBegins(t *testing.T) {
 	require.Len(t, l.records, 601)
 }
 
-// A task that ends before it has stored anything leaves a slot whose view is gone. What the view of the next one sees is
-// read, and comes no second time from the stream; where a table turns out to be large only then, too.
+// A task that ends before it has stored anything leaves a slot whose view is gone. What the view of the next one sees
+// is read, and comes no second time from the stream; where a table turns out to be large only then, too.
 func TestChunksAfterTheSlotsViewIsGone(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -112,7 +112,8 @@ func TestRowsMoveUnderAChunk(t *testing.T) {
 	l.start()
 	_, err := l.receive() // makes the slot
 	require.NoError(t, err)
-	l.exec(`UPDATE t SET id = id + 1000 WHERE id <= 50`, `INSERT INTO t SELECT g, 'other', g FROM generate_series(1, 50) g`)
+	l.exec(`UPDATE t SET id = id + 1000 WHERE id <= 50`,
+		`INSERT INTO t SELECT g, 'other', g FROM generate_series(1, 50) g`)
 	l.caughtUp("t")
 }
 

@@ -65,8 +65,8 @@ type chunkedTable struct {
 	Rows   int64     `json:"rows,omitempty"`
 }
 
-// hide keeps from the stream what a view sees of a table, up to a place behind all that; "": it is the one that the slot
-// begins with.
+// hide keeps from the stream what a view sees of a table, up to a place behind all that; "": it is the one that the
+// slot begins with.
 func (s *snapshotState) hide(name tableName, view string, until lsn) {
 	if view != "" && !s.Again {
 		s.Read = append(s.Read, readTable{name, view, until.String()})

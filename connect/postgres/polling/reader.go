@@ -287,8 +287,8 @@ func (r *reader) sql(where string) string {
 		case o.expr == r.plan.ts && r.plan.zoned:
 			list = append(list, "round(extract(epoch FROM "+o.expr+") * 1000000)::bigint")
 		case o.expr == r.plan.ts:
-			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+postgres.QuoteLiteral(r.c.zone.String())+") * "+
-				"1000000)::bigint")
+			list = append(list, "round(extract(epoch FROM "+o.expr+" AT TIME ZONE "+
+				postgres.QuoteLiteral(r.c.zone.String())+") * 1000000)::bigint")
 		default:
 			list = append(list, o.expr+"::text")
 		}
