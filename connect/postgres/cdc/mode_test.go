@@ -136,6 +136,25 @@ func TestWrongPasswordFailsAtOnce(t *testing.T) {
 	require.NotContains(t, err.Error(), "wrong\"")
 }
 
+// With lsn.flush.mode=manual, neither what is read nor a restart moves the slot on.
+func TestSlotThatTheUserAdvances(t *testing.T) {
+	l := newLab(t, small).set("lsn.flush.mode", "manual", "status.update.interval.ms", "20")
+	l.streaming()
+	before := l.slot("confirmed_flush_lsn")
+	for i := range 3 {
+		l.exec(fmt.Sprintf(`INSERT INTO t VALUES (%d, 'a', 1)`, i))
+		l.caughtUp("t")
+		l.stop()
+		l.start()
+	}
+	l.exec(`INSERT INTO t VALUES (9, 'a', 1)`)
+	l.caughtUp("t")
+	for range 5 {
+		l.poll()
+	}
+	require.Equal(t, before, l.slot("confirmed_flush_lsn"))
+}
+
 // A slot's name may begin with a digit, or be a word of the replication protocol.
 func TestSlotNames(t *testing.T) {
 	for _, name := range []string{"1st", "logical"} {

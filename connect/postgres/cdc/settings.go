@@ -33,7 +33,7 @@ type settings struct {
 
 	routed                            bool // transforms may give records other topics
 	tombstones, headers, transactions bool
-	readOnly                          bool
+	readOnly, manual                  bool // manual: the user advances the slot
 	nameMode, fieldMode               string
 	signals                           tableName // zero: there is no signal table
 	chunkRows                         int
@@ -103,6 +103,7 @@ func parseSettings(props map[string]string) (*settings, []plugin.Problem) {
 	s.tombstones, s.headers = s.Bool("tombstones.on.delete"), s.Bool("extended.headers.enabled")
 	s.transactions, s.readOnly = s.Bool("provide.transaction.metadata"), s.Bool("read.only")
 	s.nameMode, s.fieldMode = s.Lower("schema.name.adjustment.mode"), s.Lower("field.name.adjustment.mode")
+	s.manual = s.Lower("lsn.flush.mode") == "manual"
 	s.onFailure = s.Lower("event.processing.failure.handling.mode")
 	s.snapshot = parseMode(s.Settings)
 	if name := s.String("signal.data.collection"); name != "" {

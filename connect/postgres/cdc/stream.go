@@ -53,6 +53,7 @@ type streamOptions struct {
 	version           int // of the server
 	more              string
 	every             time.Duration
+	manual            bool // the server is told of no place that is safe
 	queueBytes        int
 	queueRows         int
 	dir               func() (string, error)
@@ -91,7 +92,9 @@ func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream
 	const blocks = 8
 	s.max.bytes, s.max.rows = max(o.queueBytes/blocks, 1), max(o.queueRows/blocks, 1)
 	s.blocks, s.free = make(chan *block, blocks-2), make(chan *block, blocks)
-	s.confirmed.Store(uint64(o.from))
+	if !o.manual {
+		s.confirmed.Store(uint64(o.from))
+	}
 	if err := s.begin(ctx, o.command()); err != nil {
 		s.conn.Close()
 		return nil, err

@@ -40,7 +40,7 @@ func (t *task) startStream(ctx context.Context) error {
 	n.replica = nil
 	st, err := openStream(ctx, replica, streamOptions{
 		slot: t.s.slot, publication: t.s.publication, from: t.at.commit, version: n.server.version,
-		more: t.s.String("slot.stream.params"), every: t.s.Millis("status.update.interval.ms"),
+		more: t.s.String("slot.stream.params"), every: t.s.Millis("status.update.interval.ms"), manual: t.s.manual,
 		queueBytes: t.s.queueBytes, queueRows: t.s.queueRows, dir: t.dir,
 	})
 	if err != nil {

@@ -244,7 +244,7 @@ func (e *events) take() []*plugin.SourceRecord {
 func (t *task) Stored(ctx context.Context) error {
 	_, leave := t.enter(ctx)
 	defer leave()
-	if t.session != nil && t.session.stream != nil && t.s.Lower("lsn.flush.mode") != "manual" {
+	if t.session != nil && t.session.stream != nil && !t.s.manual {
 		t.session.stream.confirm(t.given)
 	}
 	t.metrics.storedAt(t.given)
