@@ -155,6 +155,20 @@ func TestSlotThatTheUserAdvances(t *testing.T) {
 	require.Equal(t, before, l.slot("confirmed_flush_lsn"))
 }
 
+// A server that ends sessions which are idle leaves ours alone.
+func TestIdleSessions(t *testing.T) {
+	l := newLab(t, small)
+	l.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_session_timeout = 200', current_database()); END $$`)
+	l.streaming()
+	l.exec(`SELECT pg_sleep(1)`, `INSERT INTO t VALUES (1, 'a', 1)`)
+	l.caughtUp("t")
+	n := 0
+	require.NoError(t, l.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE
+		datname = current_database() AND application_name LIKE 'millrace%' AND backend_start < now() - interval '900 ms'`).
+		Scan(&n))
+	require.Equal(t, 2, n)
+}
+
 // A slot's name may begin with a digit, or be a word of the replication protocol.
 func TestSlotNames(t *testing.T) {
 	for _, name := range []string{"1st", "logical"} {

@@ -87,6 +87,9 @@ func openSQL(ctx context.Context, s *settings) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, postgres.Explain(err, "connect to the database")
 	}
+	if _, err := c.Exec(ctx, stayIdle); err != nil {
+		return nil, errors.Join(postgres.Explain(err, "connect to the database"), c.Close(ctx))
+	}
 	if text := s.String("database.initial.statements"); text != "" {
 		// Two semicolons stand for one that is meant.
 		text = strings.ReplaceAll(text, ";;", "\x00")
@@ -104,6 +107,9 @@ func openSQL(ctx context.Context, s *settings) (*pgx.Conn, error) {
 
 const connectTimeout = 15 * time.Second
 
+// stayIdle lets a session be idle for as long as another one reads a table. Not all servers know the setting.
+const stayIdle = `SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'`
+
 // openReplication opens a session for replication.
 func openReplication(ctx context.Context, s *settings) (*pgconn.PgConn, error) {
 	config, err := s.connection()
@@ -115,8 +121,14 @@ func openReplication(ctx context.Context, s *settings) (*pgconn.PgConn, error) {
 	})
 	config.ConnectTimeout = connectTimeout
 	c, err := pgconn.ConnectConfig(ctx, &config.Config)
-	return c, postgres.Explain(err, "connect for replication, which takes a role with REPLICATION and a line of "+
-		"pg_hba.conf that lets it in")
+	if err != nil {
+		return nil, postgres.Explain(err, "connect for replication, which takes a role with REPLICATION and a line of "+
+			"pg_hba.conf that lets it in")
+	}
+	if _, err := command(ctx, c, stayIdle); err != nil {
+		return nil, errors.Join(postgres.Explain(err, "connect for replication"), c.Close(ctx))
+	}
+	return c, nil
 }
 
 // identify asks which system this is.
