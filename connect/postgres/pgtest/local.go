@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -178,13 +179,26 @@ func (l *local) initdb() error {
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 }
 
+// freePort is a port that nobody listens on. It is none that systems give to connections: one of those, perhaps to the
+// server itself while it is down, would keep the server from coming back.
+func freePort() (string, error) {
+	const first, count, tries = 12_000, 18_000, 100
+	var err error
+	for range tries {
+		port := strconv.Itoa(first + rand.IntN(count))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			return port, l.Close()
+		}
+	}
+	return "", err
+}
+
 func (l *local) configure(o Options) error {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	var err error
+	if l.port, err = freePort(); err != nil {
 		return err
 	}
-	_, l.port, _ = net.SplitHostPort(free.Addr().String())
-	free.Close()
 	conf := &strings.Builder{}
 	put := func(settings map[string]string) {
 		for name, value := range settings {
