@@ -239,6 +239,13 @@ func (p *plan) tellByTime(c *config, columns []string) error {
 		return &columnError{keyTimestamp, fmt.Sprintf("column %s may be null, and rows with null there would not be found: "+
 			"make it NOT NULL, or set %s=false", strings.Join(columns, ", "), keyNonNull)}
 	}
+	if p.zoned { // those without a zone are of the zone of the settings, not of the session's
+		for i, column := range columns {
+			if p.coders[p.place(column)].Type.OID != oidStampZone {
+				refs[i] = "(" + refs[i] + "::timestamp AT TIME ZONE " + postgres.QuoteLiteral(c.zone.String()) + ")"
+			}
+		}
+	}
 	p.ts = refs[0]
 	if len(refs) > 1 {
 		p.ts = "COALESCE(" + strings.Join(refs, ", ") + ")"

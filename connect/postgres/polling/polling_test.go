@@ -168,6 +168,19 @@ func TestRowThatCannotBeCarried(t *testing.T) {
 	require.NoError(t, b.records[2].Fault)
 }
 
+// Times with and without a zone are compared in the zone of the settings.
+func TestTimestampsOfTwoKinds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"mode": "timestamp", "timestamp.column.name": "changed,made",
+		"db.timezone": "America/New_York", "validate.non.null": "false"},
+		"CREATE TABLE t (id int, changed timestamptz, made timestamp)", "INSERT INTO t VALUES (1, now(), NULL)")
+	b.start()
+	defer b.stop()
+	b.until(1)
+	b.exec("INSERT INTO t VALUES (2, NULL, now() AT TIME ZONE 'America/New_York')")
+	b.until(2)
+}
+
 // What begins now begins then after a restart too, though there was no row in between.
 func TestTimestampFromNow(t *testing.T) {
 	t.Parallel()
