@@ -40,6 +40,7 @@ type member struct {
 	host     string
 	topics   []string
 	pattern  string
+	mark     string        // of commits; of the task, not of the loop
 	woken    chan struct{} // has an element when the loop is to look again
 
 	mu       sync.Mutex
@@ -367,7 +368,7 @@ func (m *member) commit(ctx context.Context, offsets map[client.TopicPartition]i
 		req := client.GroupCommit{Group: m.group, Member: id, Epoch: epoch}
 		for _, at := range slices.SortedFunc(maps.Keys(offsets), client.TopicPartition.Compare) {
 			req.Offsets = append(req.Offsets, client.CommittedOffset{
-				TopicPartition: at, Offset: offsets[at], LeaderEpoch: -1,
+				TopicPartition: at, Offset: offsets[at], LeaderEpoch: -1, Metadata: m.mark,
 			})
 		}
 		errs, err := m.client.CommitOffsets(ctx, req)
@@ -389,6 +390,9 @@ func (m *member) commit(ctx context.Context, offsets map[client.TopicPartition]i
 			m.released = true
 			m.wakeLocked()
 			m.mu.Unlock()
+		case errors.Is(err, kerr.OffsetMetadataTooLarge) && m.mark != "": // offsets count for more
+			m.mark = ""
+			continue
 		case !transient(err):
 			return err
 		}

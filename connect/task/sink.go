@@ -55,6 +55,7 @@ type sink struct {
 
 	commitAt  time.Time
 	commits   int
+	mark      string      // of commits
 	commitNow atomic.Bool // the sink asked for a commit
 }
 
@@ -116,6 +117,7 @@ func (s *sink) context() plugin.SinkContext {
 	c := plugin.SinkContext{
 		TaskContext: s.run.context(), Group: s.set.group,
 		Seek:          func(at client.TopicPartition, offset int64) { s.seeks[at] = offset },
+		Mark:          func(text string) { s.mark = text },
 		RequestCommit: func() { s.commitNow.Store(true) },
 	}
 	if s.dead.on() || s.set.log {
@@ -137,7 +139,7 @@ func (s *sink) join() {
 		client: s.opts.Client, requests: s.opts.Requests, log: s.log, group: s.set.group,
 		name: "connector-consumer-" + s.spec.Connector + "-" + strconv.Itoa(s.spec.ID), host: s.opts.ClientHost,
 		topics: s.set.topics, pattern: s.set.pattern, woken: make(chan struct{}, 1), draw: draw, id: draw(),
-		held: make(map[client.TopicPartition][16]byte), changed: make(chan struct{}),
+		held: make(map[client.TopicPartition][16]byte), changed: make(chan struct{}), mark: s.mark,
 	}
 }
 

@@ -179,3 +179,41 @@ func TestSinkWhoseRecordsAreGone(t *testing.T) {
 	err = l.start(l.runner(), sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "in")).wait()
 	require.ErrorContains(t, err, "reads in-0 from offset 5, but there is only what is from 15 to 20")
 }
+
+// TestSinkMarksCommits has a sink tell what it committed itself from what was set by hand.
+func TestSinkMarksCommits(t *testing.T) {
+	l := newLab(t)
+	l.topic("in", 1)
+	l.produce("in", 0, numbers(0, 10)...)
+	o := newOutside()
+	mark := strings.Repeat("m", 100)
+	runs := 0
+	opened := func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return len(o.opens) == runs
+	}
+	write := func() {
+		t.Helper()
+		runs++
+		j := l.start(l.runner(), sinkSpec(func() plugin.SinkTask {
+			return &hooked{SinkTask: &ledger{o: o}, start: func(c plugin.SinkContext) { c.Mark(mark) }}
+		}, "topics", "in"))
+		until(t, "all is committed", func() bool { return opened() && l.committed("connect-c", "in", 0) == 10 })
+		require.NoError(t, j.stop())
+	}
+	write()
+	require.Empty(t, o.opens[0].Mark)
+	write()
+	require.Equal(t, mark, o.opens[1].Mark)
+	errs, err := l.client.CommitOffsets(t.Context(), client.GroupCommit{
+		Group: "connect-c", Epoch: -1,
+		Offsets: []client.CommittedOffset{{TopicPartition: client.TopicPartition{Topic: "in"}, Offset: 9, LeaderEpoch: -1}},
+	})
+	require.NoError(t, errors.Join(append(errs, err)...))
+	mark = strings.Repeat("m", 10_000) // more than may be committed
+	write()
+	require.Empty(t, o.opens[2].Mark)
+	write()
+	require.Empty(t, o.opens[3].Mark)
+}

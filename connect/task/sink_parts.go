@@ -188,7 +188,7 @@ func (s *sink) facts(ctx context.Context, come map[client.TopicPartition][16]byt
 			}
 		}
 		out[i] = plugin.OpenPartition{
-			TopicPartition: at, TopicID: come[at], Committed: committed[i].Offset,
+			TopicPartition: at, TopicID: come[at], Committed: committed[i].Offset, Mark: committed[i].Metadata,
 			Start: starts[i].Offset, End: ends[i].Offset,
 		}
 	}

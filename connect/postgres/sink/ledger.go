@@ -154,6 +154,9 @@ func (l *ledger) lock(ctx context.Context, tx pgx.Tx, open []plugin.OpenPartitio
 	return out, err
 }
 
+// mark tells commits that say where this ledger was from those that were made by hand or without one.
+func (l *ledger) mark() string { return "millrace: as in offset ledger " + l.table + " for " + l.name }
+
 // begin is the offset to begin at, or why not to.
 func (l *ledger) begin(p *plugin.OpenPartition, row *claimed) (int64, error) {
 	const remedy = "to begin anew, stop the connector and reset or set its offsets (DELETE or PATCH " +
@@ -177,6 +180,11 @@ func (l *ledger) begin(p *plugin.OpenPartition, row *claimed) (int64, error) {
 		}
 	}
 	switch {
+	case fresh && p.Mark == l.mark() && p.Committed > p.Start && p.Committed <= p.End:
+		return 0, fmt.Errorf("the offset ledger knows nothing of partition %s, of which this sink had written all below "+
+			"offset %d: the database was made anew, restored from before that, or exchanged for another. To write the records "+
+			"again, stop the connector and reset its offsets (DELETE /connectors/NAME/offsets); to go on without them, set "+
+			"its offsets (PATCH)", p.TopicPartition, p.Committed)
 	case next < p.Start && l.skip:
 		return p.Start, nil
 	case next < p.Start:

@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"database/sql"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +84,55 @@ func TestWherePartitionsBegin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A ledger that has lost what the group says it had fails the task, until people say what is to become of the records;
+// what others have committed is taken as written.
+func TestLedgerIsLost(t *testing.T) {
+	d := newDB(t)
+	ts := newTopics()
+	at, other := tp("t", 0), map[string]string{"offset.ledger.name": "another"}
+	for i := range 9 {
+		ts.add("t", 0, record(int64(i), "a", nil))
+	}
+	p := plugin.OpenPartition{TopicPartition: at, TopicID: ts.id, Committed: -1, End: 9}
+	begin := func(more map[string]string) (int64, error) {
+		r := newRunner(t, ts, settings(native, d.url))
+		maps.Copy(r.props, more)
+		require.NoError(t, r.start(t.Context()))
+		defer r.stop()
+		require.NotEmpty(t, r.mark)
+		if p.Mark == "" {
+			p.Mark = r.mark
+		}
+		return r.at[at], r.task.Open(t.Context(), []plugin.OpenPartition{p})
+	}
+	_, err := begin(nil)
+	require.NoError(t, err)
+	p.Committed = 5
+	d.exec("DROP SCHEMA connect CASCADE")
+	for range 2 {
+		_, err = begin(nil)
+		require.ErrorContains(t, err, "knows nothing of partition t-0, of which this sink had written all below offset 5")
+		require.ErrorContains(t, err, "DELETE /connectors/NAME/offsets")
+		require.False(t, plugin.IsRetriable(err))
+	}
+	_, err = begin(other) // another name is no loss
+	require.NoError(t, err)
+	alter := func(offset map[string]any) {
+		_, err := class(native).New().AlterOffsets(t.Context(), settings(native, d.url), []plugin.Offset{{
+			Partition: map[string]any{"kafka_topic": "t", "kafka_partition": int64(0)}, Offset: offset,
+		}})
+		require.NoError(t, err)
+	}
+	alter(map[string]any{"kafka_offset": int64(5)})
+	_, err = begin(nil)
+	require.NoError(t, err, "offsets were set")
+	alter(nil)
+	p.Committed, p.Mark = -1, ""
+	_, err = begin(nil)
+	require.NoError(t, err, "offsets were reset")
+	require.Equal(t, "0\n", d.text("SELECT next_offset FROM connect.sink_offset WHERE connector = 's'"))
 }
 
 // A log that stays shorter than what was written of it fails the task, but not at once.

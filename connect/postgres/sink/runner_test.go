@@ -81,6 +81,7 @@ type runner struct {
 	task      plugin.SinkTask
 	props     map[string]string
 	group     string
+	mark      string                          // of commits
 	at        map[client.TopicPartition]int64 // where reading has come to
 	most      int                             // records of a partition in a batch
 	noReport  bool
@@ -119,6 +120,7 @@ func (r *runner) start(ctx context.Context, partitions ...client.TopicPartition)
 			}, Metrics: prometheus.NewRegistry()},
 		Group: r.group,
 		Seek:  func(at client.TopicPartition, offset int64) { r.at[at] = offset },
+		Mark:  func(text string) { r.mark = text },
 		RequestCommit: func() {
 		},
 		Report: func(_ context.Context, rec *plugin.SinkRecord, why error) error {

@@ -69,6 +69,7 @@ func (t *task) Start(ctx context.Context, props map[string]string, c plugin.Sink
 	if cfg.ledger {
 		t.ledger = cfg.newLedger(c.Group)
 		t.ledger.owner = fmt.Sprintf("task %d of connector %s, group %s", c.Task, cfg.connector, c.Group)
+		c.Mark(t.ledger.mark())
 	}
 	err := t.connect(ctx)
 	if postgres.FaultOf(err).Transient() && ctx.Err() == nil {
