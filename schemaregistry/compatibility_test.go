@@ -435,6 +435,7 @@ func TestPartsFail(t *testing.T) {
 		return nothingLost
 	}
 	d := &desk{t, log, run(t, log, func(c *Config) { c.Limits.WriteWait = 300 * time.Millisecond })}
+	require.NoError(t, d.AwaitRead(t.Context()))
 	_, err := d.DeleteSubject(t.Context(), "s", true)
 	require.True(t, d.refuses(CodeStoreTimeout, err).Unknown)
 	cut.Store(false)
