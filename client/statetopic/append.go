@@ -72,9 +72,9 @@ func (b *Batch) Add(key, value []byte) {
 	b.builder.Append(&record.Record{Timestamp: b.now, Key: key, Value: value, Headers: b.headers})
 }
 
-// Append appends a batch to the first partition if the topic still ends where it is read up to, and waits until it is
-// read back. It is false when the topic ends elsewhere: then nothing was written, and what has taken the batch's place
-// is read, or about to be. All of its errors are of type *Error.
+// Append appends a batch to the first partition if that still ends at a place of this Tail, against which the batch was
+// decided, and waits until it is read back. It is false when the topic is another one or ends elsewhere: then nothing
+// was written, and what has taken the batch's place is read, or about to be. All of its errors are of type *Error.
 func (t *Tail) Append(ctx context.Context, at *Place, b *Batch) (bool, error) {
 	t.expect(b.id)
 	defer t.forget(b.id)
