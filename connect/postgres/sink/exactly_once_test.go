@@ -512,6 +512,16 @@ func TestRetriesEnd(t *testing.T) {
 	require.False(t, plugin.IsRetriable(err))
 	require.ErrorContains(t, err, "given up after 3 tries: connect: nobody listens there")
 	require.Empty(t, r.reported)
+
+	heir := newRunner(t, ts, props)
+	require.NoError(t, heir.start(t.Context()))
+	defer heir.stop()
+	for range 2 {
+		require.True(t, plugin.IsRetriable(heir.open(t.Context(), tp("t", 0))))
+	}
+	err = heir.open(t.Context(), tp("t", 0))
+	require.False(t, plugin.IsRetriable(err))
+	require.ErrorContains(t, err, "given up after 3 tries: prepare the offset ledger in schema connect: ")
 }
 
 // A server that is starting or stopping is waited for, from the start of the sink on, and nobody is told that rights

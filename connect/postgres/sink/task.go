@@ -184,6 +184,7 @@ func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 		if err == nil {
 			var got map[client.TopicPartition]*partition
 			if got, err = t.ledger.claim(ctx, t.conn, partitions); err == nil {
+				t.failures = 0
 				return got, nil
 			}
 			err = postgres.Explain(err, "take over partitions in the offset ledger")
@@ -193,7 +194,7 @@ func (t *task) claim(ctx context.Context, partitions []plugin.OpenPartition) (
 		case errors.As(err, &beyond):
 			return nil, t.beyond(err)
 		case postgres.FaultOf(err) == postgres.Connection && try >= claimTries && ctx.Err() == nil:
-			return nil, plugin.Retriable(err)
+			return nil, t.again(err)
 		case !postgres.FaultOf(err).Transient():
 			return nil, err
 		}
@@ -234,6 +235,11 @@ func (t *task) Put(ctx context.Context, b *plugin.SinkBatch) error {
 	if ctx.Err() != nil || !postgres.FaultOf(err).Transient() && !errors.Is(err, errBehind) && !isOrphan(err) {
 		return err
 	}
+	return t.again(err)
+}
+
+// again has the runner try again, as often in a row as it may.
+func (t *task) again(err error) error {
 	t.failures++
 	t.metrics.retries.Inc()
 	if t.cfg.retries >= 0 && t.failures > t.cfg.retries {
