@@ -159,20 +159,25 @@ func (t *task) placeChunk(ctx context.Context) error {
 		return nil
 	}
 	w, err := t.openWindow(ctx, &state.Chunks[0])
-	if errors.Is(err, errEarly) {
+	switch {
+	case errors.Is(err, errEarly):
 		t.beats.chunk = t.now().Add(20 * time.Millisecond)
-		return nil
-	}
-	if err != nil {
+	case errors.Is(err, errGone):
+		c := t.endTable(state)
+		t.logger.Warn("a table is gone, or has another name, before all of it was read", "table", c.Table.String(), "rows",
+			c.Rows)
+	case err != nil:
 		return t.chunkFault(err, state)
+	case w == nil:
+		t.endRead(state)
+	default:
+		t.window = w
 	}
-	if w == nil {
-		t.endTable(state)
-		return nil
-	}
-	t.window = w
 	return nil
 }
+
+// errGone says that the catalog does not have a table any more.
+var errGone = errors.New("the table is gone")
 
 // lower has the window's place reached, or sees whether it can be lower: on an idle server, the end of the log may not
 // be flushed, and so not streamed, for long. What has been visible for a while is flushed.
@@ -203,14 +208,12 @@ func (t *task) lower(ctx context.Context, w *window) error {
 
 // chunkFault is about a table that cannot be read. One that a signal asked for is left out: the stream goes on.
 func (t *task) chunkFault(err error, state *snapshotState) error {
-	c := state.Chunks[0]
-	f := postgres.FaultOf(err)
-	if c.Signal == "" || f.Transient() {
+	if state.Chunks[0].Signal == "" || postgres.FaultOf(err).Transient() {
 		return err
 	}
+	c := t.endTable(state)
 	t.logger.Error("an incremental snapshot ends, as the table cannot be read", "table", c.Table.String(),
 		"signal", c.Signal, "err", err)
-	t.endTable(state)
 	return nil
 }
 
@@ -227,8 +230,11 @@ func (t *task) openWindow(ctx context.Context, c *chunkedTable) (w *window, err 
 		return nil, err
 	}
 	k, p, err := n.fromCatalog(ctx, n.sql, c.Table)
-	if err != nil || k == nil {
+	if err != nil {
 		return nil, err
+	}
+	if k == nil {
+		return nil, errGone
 	}
 	if err := bound(ctx, n.sql, c, k, p); err != nil || c.Max == nil {
 		return nil, err
@@ -408,17 +414,23 @@ func (t *task) closeWindow(ctx context.Context, w *window) error {
 	state.Rows += rows
 	t.metrics.snapshotRows.Add(float64(rows))
 	if w.end {
-		t.endTable(state)
+		t.endRead(state)
 	}
 	t.reading.boundary = len(t.events.out)
 	return nil
 }
 
-// endTable goes on to the next table.
-func (t *task) endTable(state *snapshotState) {
+// endTable goes on to the next table, and gives the one that has ended.
+func (t *task) endTable(state *snapshotState) chunkedTable {
 	c := state.Chunks[0]
 	state.Chunks = slices.Clone(state.Chunks[1:])
 	t.window = nil
+	return c
+}
+
+// endRead ends a table of which all is read.
+func (t *task) endRead(state *snapshotState) {
+	c := t.endTable(state)
 	t.logger.Info("a table is read", "table", c.Table.String(), "rows", c.Rows, "left", len(state.Chunks), "signal",
 		c.Signal)
 }

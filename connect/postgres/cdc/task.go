@@ -329,7 +329,7 @@ func (t *task) retrySlot(err error) error {
 	}
 	t.next = t.now().Add(delay)
 	if t.tries.slot > quick {
-		t.logger.Warn("the replication slot is in use; trying again", "err", err, "in", delay)
+		t.logger.Warn("the replication slot is in use; trying again", "err", postgres.Explain(err, ""), "in", delay)
 	}
 	t.trouble(postgres.Explain(err, "capture database "+t.s.database))
 	return nil
