@@ -38,11 +38,12 @@ func someTypes() (*Types, []uint32) {
 
 func mappings() []Mapping {
 	return []Mapping{
-		{World: JDBC}, {World: JDBC, Numeric: "best_fit", Granularity: "micros_long"},
-		{World: JDBC, Granularity: "nanos_iso_datetime_string"}, {World: Debezium}, {World: Debezium, Time: "connect"},
-		{World: Debezium, Time: "isostring", Decimal: "double", Binary: "base64"},
-		{World: Debezium, Time: "nanoseconds", Decimal: "string", Interval: "string", Hstore: "map"},
-		{World: Debezium, Time: "structured", Unknown: true},
+		{Convention: JDBC}, {Convention: JDBC, Numeric: "best_fit", Granularity: "micros_long"},
+		{Convention: JDBC, Granularity: "nanos_iso_datetime_string"}, {Convention: Debezium},
+		{Convention: Debezium, Time: "connect"},
+		{Convention: Debezium, Time: "isostring", Decimal: "double", Binary: "base64"},
+		{Convention: Debezium, Time: "nanoseconds", Decimal: "string", Interval: "string", Hstore: "map"},
+		{Convention: Debezium, Time: "structured", Unknown: true},
 	}
 }
 
@@ -188,7 +189,7 @@ func BenchmarkDecode(b *testing.B) {
 	for oid, t := range ts.byOID {
 		byName[t.Name] = oid
 	}
-	mapper := NewMapper(Mapping{World: Debezium}, ts)
+	mapper := NewMapper(Mapping{Convention: Debezium}, ts)
 	for _, c := range [][2]string{{"int8", "1234567890123"}, {"text", "a text of some length, as columns have"},
 		{"numeric", "1234567.89"}, {"timestamp", "2024-02-29 12:34:56.123456"},
 		{"timestamptz", "2024-02-29 12:34:56.123456+00"}, {"bytea", `\x0102030405060708090a0b0c0d0e0f10`},
@@ -215,7 +216,7 @@ func TestExtensionTypes(t *testing.T) {
 	for oid, x := range ts.byOID {
 		byName[x.Name] = oid
 	}
-	mapper := NewMapper(Mapping{World: Debezium}, ts)
+	mapper := NewMapper(Mapping{Convention: Debezium}, ts)
 	for _, c := range []struct {
 		typ, text, schema string
 		want              any

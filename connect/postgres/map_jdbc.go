@@ -53,7 +53,7 @@ func (m *Mapper) jdbc(s *data.Schema, t *Type, typmod int32) codec {
 	return m.text(s, t)
 }
 
-// simple maps the types that are the same in both worlds and need no setting.
+// simple maps the types that are the same in both conventions and need no setting.
 func (m *Mapper) simple(s *data.Schema, name string) (c codec, ok bool) {
 	switch name {
 	case "bool":

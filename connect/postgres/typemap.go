@@ -8,13 +8,13 @@ import (
 	"millrace/connect/data"
 )
 
-// World says whose schemas columns get.
-type World int
+// Convention says whose schemas columns get.
+type Convention int
 
-// The worlds.
+// The conventions.
 const (
-	JDBC     World = iota // Confluent's JDBC source
-	Debezium              // Debezium's connector
+	JDBC     Convention = iota // Confluent's JDBC source
+	Debezium                   // Debezium's connector
 )
 
 // TypeKey is the parameter of a schema that says which PostgreSQL type the column has, where the rest of the schema
@@ -26,7 +26,7 @@ const DefaultPlaceholder = "__debezium_unavailable_value"
 
 // Mapping says how columns become fields. What is empty is the default, which stands first.
 type Mapping struct {
-	World World
+	Convention Convention
 
 	Numeric     string         // JDBC: none, precision_only, best_fit, best_fit_eager_double
 	Granularity string         // JDBC: connect_logical, {micros,nanos}_{long,string,iso_datetime_string}
@@ -87,7 +87,7 @@ func (m *Mapper) Column(c Column) (*Coder, error) {
 	switch {
 	case t.Kind == Array && c.Dimensions > 1:
 		made = m.text(s, t)
-	case m.m.World == JDBC:
+	case m.m.Convention == JDBC:
 		made = m.jdbc(s, t, typmod)
 	default:
 		made = m.debezium(s, t, typmod)

@@ -54,24 +54,24 @@ func pgType(s string) map[string]string { return map[string]string{"pg.type": s}
 type fields []any
 
 var (
-	dbz     = postgres.Mapping{World: postgres.Debezium}
-	jdbc    = postgres.Mapping{World: postgres.JDBC}
-	micros  = postgres.Mapping{World: postgres.Debezium, Time: "microseconds"}
-	nanos   = postgres.Mapping{World: postgres.Debezium, Time: "nanoseconds"}
-	connect = postgres.Mapping{World: postgres.Debezium, Time: "connect"}
-	iso     = postgres.Mapping{World: postgres.Debezium, Time: "isostring"}
-	structs = postgres.Mapping{World: postgres.Debezium, Time: "structured"}
-	texts   = postgres.Mapping{World: postgres.Debezium, Decimal: "string", Interval: "string", Hstore: "map",
+	dbz     = postgres.Mapping{Convention: postgres.Debezium}
+	jdbc    = postgres.Mapping{Convention: postgres.JDBC}
+	micros  = postgres.Mapping{Convention: postgres.Debezium, Time: "microseconds"}
+	nanos   = postgres.Mapping{Convention: postgres.Debezium, Time: "nanoseconds"}
+	connect = postgres.Mapping{Convention: postgres.Debezium, Time: "connect"}
+	iso     = postgres.Mapping{Convention: postgres.Debezium, Time: "isostring"}
+	structs = postgres.Mapping{Convention: postgres.Debezium, Time: "structured"}
+	texts   = postgres.Mapping{Convention: postgres.Debezium, Decimal: "string", Interval: "string", Hstore: "map",
 		Binary: "hex"}
-	doubles = postgres.Mapping{World: postgres.Debezium, Decimal: "double", Binary: "base64"}
-	opaque  = postgres.Mapping{World: postgres.Debezium, Unknown: true}
-	best    = postgres.Mapping{World: postgres.JDBC, Numeric: "best_fit"}
-	eager   = postgres.Mapping{World: postgres.JDBC, Numeric: "best_fit_eager_double"}
-	whole   = postgres.Mapping{World: postgres.JDBC, Numeric: "precision_only"}
+	doubles = postgres.Mapping{Convention: postgres.Debezium, Decimal: "double", Binary: "base64"}
+	opaque  = postgres.Mapping{Convention: postgres.Debezium, Unknown: true}
+	best    = postgres.Mapping{Convention: postgres.JDBC, Numeric: "best_fit"}
+	eager   = postgres.Mapping{Convention: postgres.JDBC, Numeric: "best_fit_eager_double"}
+	whole   = postgres.Mapping{Convention: postgres.JDBC, Numeric: "precision_only"}
 )
 
 func granularity(g string) postgres.Mapping {
-	return postgres.Mapping{World: postgres.JDBC, Granularity: g}
+	return postgres.Mapping{Convention: postgres.JDBC, Granularity: g}
 }
 
 var numberCases = []typeCase{
@@ -404,7 +404,7 @@ func TestZone(t *testing.T) {
 	zone, err := time.LoadLocation("America/New_York")
 	require.NoError(t, err)
 	r := newReader(t)
-	m := postgres.Mapping{World: postgres.JDBC, Zone: zone}
+	m := postgres.Mapping{Convention: postgres.JDBC, Zone: zone}
 	_, v, err := r.read(t, typeCase{column: "timestamp", value: "'2024-07-01 12:00:00'", m: m})
 	require.NoError(t, err)
 	require.Equal(t, time.Date(2024, 7, 1, 16, 0, 0, 0, time.UTC).UnixMilli(), v)

@@ -178,7 +178,7 @@ func parseHistory(text string, timeline int) (lsn, error) {
 	return 0, fmt.Errorf("the history of the server's timelines does not have timeline %d", timeline)
 }
 
-// close ends the session's connections. It does not say goodbye where that could take time.
+// close ends the session's connections, within about a second.
 func (n *session) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -112,7 +112,7 @@ func parseSettings(props map[string]string) (*settings, []plugin.Problem) {
 	}
 	digits := s.Int("money.fraction.digits")
 	s.mapping = postgres.Mapping{
-		World: postgres.Debezium, Time: s.Lower("time.precision.mode"), Decimal: s.Lower("decimal.handling.mode"),
+		Convention: postgres.Debezium, Time: s.Lower("time.precision.mode"), Decimal: s.Lower("decimal.handling.mode"),
 		Interval: s.Lower("interval.handling.mode"), Hstore: s.Lower("hstore.handling.mode"),
 		Binary: s.Lower("binary.handling.mode"), MoneyDigits: &digits, Unknown: s.Bool("include.unknown.datatypes"),
 		Placeholder: s.String("unavailable.value.placeholder"),

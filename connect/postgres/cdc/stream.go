@@ -175,7 +175,7 @@ func (s *stream) message() (kind byte, body []byte, err error) {
 	return h[0], s.body, err
 }
 
-// read is the life of the reading goroutine.
+// read is the goroutine that reads.
 func (s *stream) read(ctx context.Context) {
 	defer close(s.blocks)
 	defer s.conn.Close()
@@ -360,7 +360,7 @@ func (s *stream) confirm(at lsn) {
 	}
 }
 
-// report is the life of the goroutine that tells the server how far things are.
+// report is the goroutine that tells the server how far things are.
 func (s *stream) report(ctx context.Context) {
 	defer s.conn.Close()
 	tick := time.NewTicker(s.every)
@@ -380,7 +380,7 @@ func (s *stream) report(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			s.status() // the last word, if it still gets through
+			s.status() // the last one, if it can still be sent
 			return
 		case <-pause.C:
 		}

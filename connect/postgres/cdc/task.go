@@ -74,7 +74,7 @@ type tries struct {
 	connection int       // since the stream last gave something, or a session lasted
 	since      time.Time // of the session; zero: there is none
 	slot       int
-	stale      int // since a table or a chunk was last read: what was known of a table was of yesterday
+	stale      int // how often what was known of a table was out of date, since a table or a chunk was last read
 	logged     time.Time
 }
 

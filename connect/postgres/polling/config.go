@@ -78,7 +78,7 @@ func parse(props map[string]string) (*config, error) {
 	if numeric == "" && s.Bool(keyPrecision) {
 		numeric = "precision_only"
 	}
-	c.mapping = postgres.Mapping{World: postgres.JDBC, Numeric: numeric, Granularity: s.Lower(keyGranularity),
+	c.mapping = postgres.Mapping{Convention: postgres.JDBC, Numeric: numeric, Granularity: s.Lower(keyGranularity),
 		Zone: c.zone}
 	return c, nil
 }

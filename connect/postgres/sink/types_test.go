@@ -70,7 +70,7 @@ var values = map[string][]string{
 
 // modesOf are the ways of a source to put it, in which a type is carried without loss.
 func modesOf(typ string) []postgres.Mapping {
-	dbz := postgres.Mapping{World: postgres.Debezium}
+	dbz := postgres.Mapping{Convention: postgres.Debezium}
 	out := []postgres.Mapping{dbz}
 	add := func(change func(m *postgres.Mapping)) {
 		m := dbz
@@ -92,7 +92,7 @@ func modesOf(typ string) []postgres.Mapping {
 		add(func(m *postgres.Mapping) { m.Interval = "string" })
 	}
 	if !strings.HasPrefix(base, "time") && base != "price" && base != "money" && base != "numeric" {
-		out = append(out, postgres.Mapping{World: postgres.JDBC})
+		out = append(out, postgres.Mapping{Convention: postgres.JDBC})
 	}
 	if base == "app.pair" {
 		add(func(m *postgres.Mapping) { m.Unknown = true })
