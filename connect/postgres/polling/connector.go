@@ -99,20 +99,18 @@ func (cn *connector) list(ctx context.Context) ([]tableName, error) {
 }
 
 // TaskConfigs gives each task its tables.
-func (cn *connector) TaskConfigs(ctx context.Context, maxTasks int) (out []map[string]string, err error) {
+func (cn *connector) TaskConfigs(ctx context.Context, maxTasks int) ([]map[string]string, error) {
 	if cn.c.query != "" {
-		out, err = split(nil, 1)
-	} else {
-		tables, listErr := cn.list(ctx)
-		if listErr != nil {
-			return nil, listErr
-		}
-		cn.mu.Lock()
-		cn.known = tables
-		cn.mu.Unlock()
-		out, err = split(tables, maxTasks)
+		return split(nil, 1)
 	}
-	return out, err
+	tables, err := cn.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cn.mu.Lock()
+	cn.known = tables
+	cn.mu.Unlock()
+	return split(tables, maxTasks)
 }
 
 // Stop ends the watch.
