@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"millrace/connect/postgres/cdc"
 	"millrace/connect/postgres/pgtest"
 )
 
@@ -25,6 +26,16 @@ func TestSnapshotModes(t *testing.T) {
 		}
 		require.Len(t, l.records, 100)
 		require.Empty(t, l.slot("slot_name"), "nothing is streamed, so there is no slot")
+	})
+	t.Run("initial_only as a role that may not replicate", func(t *testing.T) {
+		l := newLab(t, small, `INSERT INTO t VALUES (1, 'a', 1)`)
+		role := l.role("LOGIN")
+		l.exec(`GRANT SELECT ON t TO ` + role)
+		l.set("snapshot.mode", "initial_only", "database.user", role, "database.password", pgtest.Password)
+		require.Empty(t, cdc.Class().New().Validate(t.Context(), l.props))
+		l.start()
+		l.caughtUp("t")
+		require.NotEmpty(t, l.offset["sysid"])
 	})
 	t.Run("always", func(t *testing.T) {
 		l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 3) g`)

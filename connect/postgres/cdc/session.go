@@ -48,7 +48,7 @@ type system struct {
 	at       lsn
 }
 
-// connect opens a session for SQL and one for replication.
+// connect opens a session for SQL and, where there is something to stream, one for replication.
 func connect(ctx context.Context, s *settings, logger *slog.Logger) (n *session, err error) {
 	n = &session{s: s, logger: logger, current: map[uint32]*table{}, all: map[string]*table{}}
 	defer func() {
@@ -65,6 +65,10 @@ func connect(ctx context.Context, s *settings, logger *slog.Logger) (n *session,
 	}
 	n.builder = &tableBuilder{s: s, types: postgres.NewTypes()}
 	n.builder.mapper = postgres.NewMapper(s.mapping, n.builder.types)
+	if !s.snapshot.streaming {
+		n.system, err = lookUp(ctx, n.sql)
+		return n, err
+	}
 	if n.replica, err = openReplication(ctx, s); err != nil {
 		return n, err
 	}
@@ -144,6 +148,22 @@ func identify(ctx context.Context, c *pgconn.PgConn) (s system, err error) {
 	if s.timeline, err = strconv.Atoi(string(rows[0][1])); err == nil {
 		s.at, err = parseLSN(string(rows[0][2]))
 	}
+	return s, err
+}
+
+// lookUp asks which system this is, as a role that may not replicate. One that may not know has none.
+func lookUp(ctx context.Context, c *pgx.Conn) (s system, err error) {
+	var at string
+	err = c.QueryRow(ctx, `SELECT system_identifier::text, timeline_id, CASE WHEN pg_is_in_recovery()
+		THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text
+		FROM pg_control_system(), pg_control_checkpoint()`).Scan(&s.id, &s.timeline, &at)
+	if postgres.FaultOf(err) == postgres.Denied {
+		return system{}, nil
+	}
+	if err != nil {
+		return s, postgres.Explain(err, "identify the system")
+	}
+	s.at, err = parseLSN(at)
 	return s, err
 }
 
