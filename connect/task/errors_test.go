@@ -290,7 +290,8 @@ func TestSourceNamesTheTopicOfARecord(t *testing.T) {
 	for want, props := range map[string][]string{
 		"TRANSFORMATION, " + cast + ": ": {
 			"transforms", "r,c", "transforms.r.type", "org.apache.kafka.connect.transforms.RegexRouter",
-			"transforms.r.regex", ".*", "transforms.r.replacement", "all", "transforms.c.type", cast, "transforms.c.spec", "int32",
+			"transforms.r.regex", ".*", "transforms.r.replacement", "all", "transforms.c.type", cast,
+			"transforms.c.spec", "int32",
 		},
 		"VALUE_CONVERTER, " + bytesClass + ": ": {"value.converter", bytesClass},
 		"KAFKA_PRODUCE, test.Connector: ":       {"topic.creation.default.max.message.bytes", "60"},
