@@ -362,7 +362,7 @@ type ConnectorPartStatus struct {
 	// State The state of a connector or a task; only connectors are STOPPED.
 	State ConnectorState `json:"state"`
 
-	// Trace Why it failed
+	// Trace Why it failed, or what it waits for while it tries again.
 	Trace *string `json:"trace,omitempty"`
 
 	// WorkerId The worker that it is assigned to.
@@ -511,7 +511,7 @@ type ConnectorTaskStatus struct {
 	// State The state of a connector or a task; only connectors are STOPPED.
 	State ConnectorState `json:"state"`
 
-	// Trace Why it failed
+	// Trace Why it failed, or what it waits for while it tries again.
 	Trace *string `json:"trace,omitempty"`
 
 	// WorkerId The worker that it is assigned to.
