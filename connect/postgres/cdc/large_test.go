@@ -125,3 +125,40 @@ func TestLargeTransaction(t *testing.T) {
 	require.Less(t, most, uint64(80<<20))
 	t.Logf("largest heap %d MiB", most>>20)
 }
+
+// Of what a transaction does to tables that are not captured, nothing waits in files; and a part of it that is stored is
+// not given again, whether the server sends it in parts the second time or not.
+func TestLargeTransactionOfOtherTables(t *testing.T) {
+	l := newLab(t, small, `CREATE TABLE other (id int, v text)`, little)
+	l.set("table.include.list", "public.t", "publication.autocreate.mode", "all_tables", "max.batch.size", "100")
+	l.exec(`ALTER TABLE other REPLICA IDENTITY FULL`)
+	l.streaming()
+	c := l.server.Connect(t, l.url)
+	do := func(sql string) {
+		_, err := c.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	do("BEGIN")
+	for i := range 10 {
+		do(fmt.Sprintf(`INSERT INTO t SELECT g, 'v', g FROM generate_series(%d, %d) g`, i*100+1, i*100+100))
+		do(`INSERT INTO other SELECT g, repeat('x', 1000) FROM generate_series(1, 2000) g`)
+		do(`SAVEPOINT s`)
+		do(`INSERT INTO other SELECT g, repeat('x', 1000) FROM generate_series(1, 500) g`)
+		do(fmt.Sprintf(`INSERT INTO t VALUES (%d, 'undone', 0)`, 5000+i))
+		do(`ROLLBACK TO s`)
+	}
+	most := int64(0)
+	l.until("something is in a file", func() bool { most = max(most, spilled(l)); return most > 0 })
+	for range 20 {
+		l.poll()
+		most = max(most, spilled(l))
+	}
+	do("COMMIT")
+	l.until("a part", func() bool { return len(l.records) >= 300 })
+	l.stop()
+	l.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET logical_decoding_work_mem', current_database()); END $$`)
+	l.start()
+	l.caughtUp("t")
+	require.Len(t, l.records, 1000)
+	require.Less(t, most, int64(200_000), "25 MB were written to the other table")
+}

@@ -21,6 +21,10 @@ type spill struct {
 	file  *os.File            // of now
 	out   *bufio.Writer       // to file
 	bytes int64               // in all files
+
+	captured func(tableName) bool
+	passed   uint32 // changes in a row that are passed over, and are not in the file yet
+	passedBy uint32 // their subtransaction
 }
 
 // pending is a transaction of which it is not known yet whether it will be committed. Its file holds, in the order in
@@ -35,6 +39,9 @@ type pending struct {
 	// relations are the relation messages and where they stand. The server sends one once a transaction, so they are
 	// kept where the changes around them are undone.
 	relations []placedMessage
+	// other are tables that are not captured. Of their changes only the number is kept, by which a place in the
+	// transaction is named.
+	other map[uint32]bool
 }
 
 type placedMessage struct {
@@ -46,8 +53,8 @@ type placedMessage struct {
 
 const spillHeader = 16
 
-func newSpill(dir func() (string, error)) *spill {
-	return &spill{dir: dir, open: map[uint32]*pending{}}
+func newSpill(dir func() (string, error), captured func(tableName) bool) *spill {
+	return &spill{dir: dir, captured: captured, open: map[uint32]*pending{}}
 }
 
 // start opens a block of a transaction.
@@ -64,7 +71,8 @@ func (s *spill) start(xid uint32) error {
 			}
 			s.path = path
 		}
-		p = &pending{xid: xid, name: filepath.Join(s.path, fmt.Sprintf("xact-%d.spill", xid)), first: map[uint32]int64{}}
+		p = &pending{xid: xid, name: filepath.Join(s.path, fmt.Sprintf("xact-%d.spill", xid)), first: map[uint32]int64{},
+			other: map[uint32]bool{}}
 		if err := os.Remove(p.name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -85,13 +93,45 @@ func (s *spill) start(xid uint32) error {
 // add notes a change of the transaction whose block is open.
 func (s *spill) add(subid uint32, at lsn, kind byte, rest []byte) error {
 	p := s.now
+	pass := s.passes(kind, rest)
+	if !pass || subid != s.passedBy {
+		if err := s.writePassed(); err != nil {
+			return err
+		}
+	}
 	if _, ok := p.first[subid]; !ok && subid != p.xid {
 		p.first[subid] = p.size
 	}
+	if pass {
+		s.passed, s.passedBy = s.passed+1, subid
+		return nil
+	}
 	if kind == msgRelation {
 		p.relations = append(p.relations, placedMessage{p.size, subid, at, append([]byte{kind}, rest...)})
+		r := reader{b: rest}
+		rel := r.relation()
+		p.other[rel.OID] = r.err == nil && !s.captured(tableName{rel.Schema, rel.Name})
 	}
 	return s.write(subid, at, kind, rest)
+}
+
+// passes says whether a change is one of a table that is not captured.
+func (s *spill) passes(kind byte, rest []byte) bool {
+	switch kind {
+	case msgInsert, msgUpdate, msgDelete:
+		return len(rest) >= 4 && s.now.other[binary.BigEndian.Uint32(rest)]
+	}
+	return false
+}
+
+// writePassed writes how many changes were passed over in a row.
+func (s *spill) writePassed() error {
+	if s.passed == 0 {
+		return nil
+	}
+	n := s.passed
+	s.passed = 0
+	return s.write(s.passedBy, 0, msgPassed, binary.BigEndian.AppendUint32(nil, n))
 }
 
 func (s *spill) write(subid uint32, at lsn, kind byte, rest []byte) error {
@@ -115,7 +155,10 @@ func (s *spill) stop() error {
 	if s.now == nil {
 		return errors.New("a block of a transaction ends that did not begin")
 	}
-	err := s.out.Flush()
+	err := s.writePassed()
+	if e := s.out.Flush(); err == nil {
+		err = e
+	}
 	if e := s.file.Close(); err == nil {
 		err = e
 	}
@@ -209,7 +252,7 @@ func (s *spill) close() error {
 	var err error
 	if s.file != nil {
 		err = s.file.Close()
-		s.now, s.file = nil, nil
+		s.now, s.file, s.passed = nil, nil, 0
 	}
 	for _, p := range s.open {
 		err = errors.Join(err, s.drop(p))

@@ -57,6 +57,7 @@ type streamOptions struct {
 	queueBytes        int
 	queueRows         int
 	dir               func() (string, error)
+	captured          func(tableName) bool
 }
 
 // command is what starts the stream.
@@ -87,8 +88,8 @@ func openStream(ctx context.Context, c *pgconn.PgConn, o streamOptions) (*stream
 	if err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}
-	s := &stream{conn: h.Conn, in: bufio.NewReaderSize(h.Conn, 256<<10), every: every, spill: newSpill(o.dir),
-		asked: make(chan struct{}, 1)}
+	s := &stream{conn: h.Conn, in: bufio.NewReaderSize(h.Conn, 256<<10), every: every,
+		spill: newSpill(o.dir, o.captured), asked: make(chan struct{}, 1)}
 	const blocks = 8
 	s.max.bytes, s.max.rows = max(o.queueBytes/blocks, 1), max(o.queueRows/blocks, 1)
 	s.blocks, s.free = make(chan *block, blocks-2), make(chan *block, blocks)

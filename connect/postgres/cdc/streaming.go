@@ -41,7 +41,7 @@ func (t *task) startStream(ctx context.Context) error {
 	st, err := openStream(ctx, replica, streamOptions{
 		slot: t.s.slot, publication: t.s.publication, from: t.at.commit, version: n.server.version,
 		more: t.s.String("slot.stream.params"), every: t.s.Millis("status.update.interval.ms"), manual: t.s.manual,
-		queueBytes: t.s.queueBytes, queueRows: t.s.queueRows, dir: t.dir,
+		queueBytes: t.s.queueBytes, queueRows: t.s.queueRows, dir: t.dir, captured: t.s.captured,
 	})
 	if err != nil {
 		return err
@@ -206,6 +206,8 @@ func (t *task) handle(ctx context.Context, at lsn, b []byte) error {
 		}
 		t.session.current[m.relation.OID] = k
 	case msgType:
+	case msgPassed:
+		r.seq += int64(m.passed)
 	case msgLogical:
 		return t.logical(m)
 	default:

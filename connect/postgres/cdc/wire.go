@@ -23,6 +23,7 @@ const (
 	msgStreamStop   = 'E'
 	msgStreamCommit = 'c'
 	msgStreamAbort  = 'A'
+	msgPassed       = 's' // ours: a number of changes of tables that are not captured
 )
 
 // The kinds of a column's value in a tuple.
@@ -76,6 +77,7 @@ type message struct {
 	oldKind  byte   // 'K': the key, 'O': the whole row, 0: there is none
 	old, new tuple
 
+	passed        uint32
 	relation      *relation
 	rels          []uint32 // truncate
 	prefix        string   // logical message; origin: its name
@@ -172,6 +174,8 @@ func (m *message) decode(b []byte) error {
 	case msgRelation:
 		m.relation = r.relation()
 	case msgType:
+	case msgPassed:
+		m.passed = r.uint32()
 	case msgInsert, msgUpdate, msgDelete:
 		m.change(&r)
 	case msgTruncate:
