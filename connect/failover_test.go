@@ -91,6 +91,14 @@ func (l *lab) write(dir string, files int) *writer {
 	return w
 }
 
+// within is how long something may take. A short run, as of the race detector's, may have to share the machine.
+func within(limit time.Duration) time.Duration {
+	if testing.Short() {
+		return 4 * limit
+	}
+	return limit
+}
+
 func TestAKilledNodesWorkRunsElsewhereWithinSeconds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -123,7 +131,7 @@ func TestAKilledNodesWorkRunsElsewhereWithinSeconds(t *testing.T) {
 			})
 			took := time.Since(began)
 			t.Logf("all runs elsewhere after %s, of which the kill took %s", took, killed)
-			require.Less(t, took, 6*time.Second)
+			require.Less(t, took, within(6*time.Second))
 			n := writer.stop()
 			l.checkOnceFrom(l.alive(victim), "out", 6, n)
 		})
@@ -183,7 +191,7 @@ func TestAWorkerThatIsCutOffStops(t *testing.T) {
 		_, tasks := l.owners("c")
 		return tasks[gone] == 0 && balanced(tasks, 2, 6)
 	})
-	require.Less(t, time.Since(began), 6*time.Second)
+	require.Less(t, time.Since(began), within(6*time.Second))
 	l.await("its tasks have stopped", 5*time.Second, func() bool { return l.bench.total() >= stops+2 })
 	l.deaf.Store(0)
 	l.await("it has its part again", 20*time.Second, func() bool {

@@ -223,7 +223,7 @@ func TestProcessesThatAreKilledOrFrozen(t *testing.T) {
 		if frozen {
 			require.NoError(t, f.nodes[victim-1].Process.Signal(syscall.SIGCONT))
 		} else {
-			require.Less(t, took, 5*time.Second)
+			require.Less(t, took, within(5*time.Second))
 			f.start(victim)
 		}
 		f.awaitReady(victim)
