@@ -18,9 +18,9 @@ import (
 // they have all ended, all below the bound is visible or never will be, and may be read. What it cannot see are numbers
 // that were drawn in another transaction than the one that writes them: mode xid finds those rows too.
 
-// marker is the advisory lock that sessions of pollers hold, so that the guards of others do not wait for them: the
-// letters of a name.
-const marker = 0x6d696c6c72616365
+// marker is the advisory lock that sessions of pollers share, so that the guards of others do not wait for them. Nobody
+// may want it alone: it would not be had while a poller runs.
+const marker = 0x6d696c6c706f6c6c
 
 // holdersSQL lists the open transactions of this database but our own, pollers' and those of maintenance, which write
 // no rows. Prepared ones come last: one that is being prepared is in the first part or in the second.

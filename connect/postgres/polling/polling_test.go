@@ -168,6 +168,16 @@ func TestRowThatCannotBeCarried(t *testing.T) {
 	require.NoError(t, b.records[2].Fault)
 }
 
+// A sink changes tables of the database that is polled, under a lock of its own.
+func TestSinkBesideAPoller(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"mode": "bulk"}, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+	b.start()
+	defer b.stop()
+	b.eventually(func() bool { return len(b.records) > 0 })
+	b.exec("SET lock_timeout = '5s'", fmt.Sprintf("SELECT pg_advisory_lock(%d)", 0x6d696c6c72616365))
+}
+
 // Times with and without a zone are compared in the zone of the settings.
 func TestTimestampsOfTwoKinds(t *testing.T) {
 	t.Parallel()
@@ -423,7 +433,7 @@ func TestGuardPassesPollersOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, map[string]string{"mode": "incrementing"}, "CREATE TABLE t (id serial PRIMARY KEY)")
 	poller := b.session()
-	poller(fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", 0x6d696c6c72616365))
+	poller(fmt.Sprintf("SELECT pg_advisory_lock_shared(%d)", 0x6d696c6c706f6c6c))
 	poller("BEGIN")
 	poller("SELECT 1")
 	b.exec("INSERT INTO t VALUES (1)")
