@@ -126,8 +126,8 @@ func TestLargeTransaction(t *testing.T) {
 	t.Logf("largest heap %d MiB", most>>20)
 }
 
-// Of what a transaction does to tables that are not captured, nothing waits in files; and a part of it that is stored is
-// not given again, whether the server sends it in parts the second time or not.
+// Of what a transaction does to tables that are not captured, nothing waits in files; and a part of it that is stored
+// is not given again, whether the server sends it in parts the second time or not.
 func TestLargeTransactionOfOtherTables(t *testing.T) {
 	l := newLab(t, small, `CREATE TABLE other (id int, v text)`, little)
 	l.set("table.include.list", "public.t", "publication.autocreate.mode", "all_tables", "max.batch.size", "100")
