@@ -50,8 +50,7 @@ func TestOffsetsOfASource(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	twice := []plugin.Offset{sourceOffset("a", 1.0), sourceOffset("a", json.Number("3"))}
-	_, err = d.ask().AlterOffsets(ctx, "s", twice)
+	_, err = d.ask().AlterOffsets(ctx, "s", []plugin.Offset{sourceOffset("a", 1.0), sourceOffset("a", json.Number("3"))})
 	refused(t, err, 400, "same partition")
 	_, err = d.ask().AlterOffsets(ctx, "s", []plugin.Offset{{Offset: map[string]any{"n": 1.0}}})
 	refused(t, err, 400, "partition")
