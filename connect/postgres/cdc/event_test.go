@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"millrace/connect/postgres/cdc"
 )
 
 // streaming starts a task and waits until it streams.
@@ -125,11 +127,16 @@ func TestNoKey(t *testing.T) {
 
 // Tables that nobody asked for do not begin to refuse updates.
 func TestPublicationHurtsNobody(t *testing.T) {
-	l := newLab(t, small, `CREATE TABLE keyless (v int)`, `INSERT INTO keyless VALUES (1)`)
+	l := newLab(t, small, `CREATE TABLE keyless (v int)`, `INSERT INTO keyless VALUES (1)`,
+		`CREATE TABLE late (id int PRIMARY KEY DEFERRABLE)`, `INSERT INTO late VALUES (1)`)
 	l.set("table.include.list", "public.t")
 	l.streaming()
-	l.exec(`UPDATE keyless SET v = 2`, `INSERT INTO t VALUES (1, 'a', 1)`)
+	l.exec(`UPDATE keyless SET v = 2`, `UPDATE late SET id = 2`, `INSERT INTO t VALUES (1, 'a', 1)`)
 	l.caughtUp("t")
+	l.set("table.include.list", "public.late", "publication.name", "another", "slot.name", "another")
+	found := cdc.Class().New().Validate(t.Context(), l.props)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].Message, `ALTER TABLE "public"."late" REPLICA IDENTITY FULL`)
 }
 
 func TestTruncateAndSkippedOperations(t *testing.T) {

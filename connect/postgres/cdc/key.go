@@ -12,11 +12,9 @@ import (
 
 // identityColumns are those of a table's replica identity, where that is a key.
 func identityColumns(t *postgres.Table) []string {
-	if t.ReplicaIdentity != 'i' {
-		return t.PrimaryKey
-	}
+	byIndex := t.ReplicaIdentity == 'i'
 	for _, x := range t.Unique {
-		if x.ReplicaIdentity {
+		if x.Immediate && (byIndex && x.ReplicaIdentity || !byIndex && x.Primary) {
 			return x.Columns
 		}
 	}

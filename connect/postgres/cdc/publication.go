@@ -59,7 +59,8 @@ func publishedQuery(version int) string {
 	CASE WHEN c.reltuples > 0 AND c.relpages > 0
 		THEN (c.reltuples / c.relpages * (pg_relation_size(c.oid) / 8192))::bigint
 		ELSE pg_relation_size(c.oid) / 8192 * 40 END,
-	EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident) AND i.indisvalid)
+	EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident) AND i.indisvalid
+		AND (i.indimmediate OR c.relreplident = 'f'))
 	FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
 	JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
 	WHERE p.pubname = $1 ORDER BY p.schemaname, p.tablename`
@@ -108,12 +109,12 @@ type candidate struct {
 	breaks    bool // its updates and deletes fail once it is published
 }
 
-// candidates are all tables that a publication may have. What breaks is a plain table without a primary key, or whose
-// replica identity is nothing.
+// candidates are all tables that a publication may have. What breaks is a plain table without a primary key, or with
+// one that is deferrable, or whose replica identity is nothing.
 func candidates(ctx context.Context, c *pgx.Conn) (out []candidate, err error) {
 	rows, err := c.Query(ctx, `SELECT n.nspname, c.relname, c.relkind::text, c.relispartition,
 		c.relkind = 'r' AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS
-			(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+			(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
 			OR c.relreplident = 'i' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident))
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
@@ -212,9 +213,9 @@ func breakingError(tables []candidate, publication string) error {
 		more = fmt.Sprintf(" and %d more", n)
 	}
 	return fmt.Errorf("%s%s: without a primary key or a replica identity, each UPDATE and DELETE there would fail once "+
-		"the table is published. Give it a primary key, or run: %s. Or leave it out with table.exclude.list, or make "+
-		"publication %s yourself with publish = 'insert'", strings.Join(names, ", "), more, strings.Join(cure, "; "),
-		publication)
+		"the table is published. Give it a primary key that is not deferrable, or run: %s. Or leave it out with "+
+		"table.exclude.list, or make publication %s yourself with publish = 'insert'", strings.Join(names, ", "), more,
+		strings.Join(cure, "; "), publication)
 }
 
 // ensurePublication makes or alters the publication if need be. Made says that it was not there.
