@@ -111,6 +111,9 @@ func (c *cli) newTarget(verb, short, doing string, a awaited) *cobra.Command {
 				}
 				return err
 			})
+			if codeOf(err).endsAll() {
+				return err
+			}
 			return errors.Join(err, c.each("connector", asked, func(name string) error {
 				is := doing
 				if wait {

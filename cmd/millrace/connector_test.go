@@ -2,8 +2,10 @@ package main
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -314,6 +316,21 @@ func TestSeveralNames(t *testing.T) {
 	require.Equal(t, exitNotFound, code)
 	require.Equal(t, "millrace: it is not there (HTTP 404, error 404)\n", stderr)
 	require.Len(t, requests(), 1)
+}
+
+// Where no node answers any more nothing else is tried, and that is told once.
+func TestNobodyAnswersTheSecondName(t *testing.T) {
+	var s *httptest.Server
+	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.Listener.Close()
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer s.Close()
+	out, stderr, code := command(t, "", "connector", "resume", "a", "b", "c", "--wait", "--url", s.URL)
+	require.Equal(t, exitUnreachable, code)
+	require.Empty(t, out)
+	require.Equal(t, 1, strings.Count(stderr, "no node answers"), stderr)
 }
 
 func TestConnectorPlugins(t *testing.T) {

@@ -61,6 +61,9 @@ func codeOf(err error) exitCode {
 	}
 }
 
+// endsAll says whether nothing else that was asked for makes sense either.
+func (e exitCode) endsAll() bool { return e == exitInterrupted || e == exitUnreachable }
+
 // each does something to all that are named, whatever becomes of one of them, and says of which it failed. The exit
 // code is that of the first. An interrupt, or that no node answers, ends it at once.
 func (c *cli) each(what string, names []string, do func(name string) error) error {
@@ -71,7 +74,7 @@ func (c *cli) each(what string, names []string, do func(name string) error) erro
 		switch code := codeOf(err); {
 		case err == nil:
 			continue
-		case len(names) == 1, code == exitInterrupted, code == exitUnreachable:
+		case len(names) == 1, code.endsAll():
 			return err
 		}
 		fmt.Fprintf(c.err, "millrace: %s %s: %v\n", what, name, err)
