@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 
 	"millrace/connect/plugin"
 	"millrace/schemaregistry"
@@ -127,7 +126,7 @@ func Check(class string, props map[string]string) []plugin.Problem {
 }
 
 func notNegative(value string) error {
-	if n, err := strconv.Atoi(strings.TrimSpace(value)); err != nil || n < 0 {
+	if n, err := strconv.Atoi(value); err != nil || n < 0 {
 		return errors.New("it must be 0 or more")
 	}
 	return nil

@@ -229,7 +229,7 @@ func port(v string) error {
 }
 
 func outputPlugin(v string) error {
-	if !strings.EqualFold(strings.TrimSpace(v), "pgoutput") {
+	if !strings.EqualFold(v, "pgoutput") {
 		return errors.New("only pgoutput, which is a part of PostgreSQL, is read: set plugin.name=pgoutput, or leave it " +
 			"out, and name a slot that is of no other plugin")
 	}
