@@ -264,7 +264,6 @@ func TestPublicationRowFilterAndColumnList(t *testing.T) {
 	require.Equal(t, map[string]any{"id": int32(11), "n": int32(1)}, l.records[5].after)
 }
 
-// Schemas come from the stream, which may be behind the catalog.
 // A type may be gone by the time that rows with it are read: their values come as text.
 func TestTypeIsGone(t *testing.T) {
 	l := newLab(t, `CREATE TYPE mood AS ENUM ('sad', 'glad')`,
@@ -279,6 +278,7 @@ func TestTypeIsGone(t *testing.T) {
 	require.Equal(t, map[string]any{"id": int32(2)}, events[1].after)
 }
 
+// Schemas come from the stream, which may be behind the catalog.
 func TestSchemaChanges(t *testing.T) {
 	l := newLab(t, small, `CREATE TYPE mood AS ENUM ('sad', 'ok')`)
 	l.streaming()

@@ -51,7 +51,7 @@ func TestIncrementing(t *testing.T) {
 	require.Equal(t, "9 nine", b.values()[5])
 }
 
-// A transaction that drew its number early and commits late.
+// Rows are counted by their table, under the name that other connectors' metrics have.
 func TestMetrics(t *testing.T) {
 	b := newBench(t, map[string]string{"mode": "incrementing"}, "CREATE TABLE t (id serial PRIMARY KEY)",
 		"INSERT INTO t VALUES (1), (2)")
@@ -71,6 +71,7 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, map[string]float64{"public.t": 2}, rows)
 }
 
+// A transaction that drew its number early and commits late.
 func TestLateCommitIncrementing(t *testing.T) {
 	t.Parallel()
 	for _, guard := range []bool{true, false} {
@@ -150,7 +151,6 @@ func TestTimestampLateCommit(t *testing.T) {
 	require.True(t, strings.HasPrefix(b.values()[1], "2 "))
 }
 
-// Many rows of one time across pages, and a restart after each page: none is lost.
 // A row that its schema cannot carry is for the runner to decide, and those behind it come.
 func TestRowThatCannotBeCarried(t *testing.T) {
 	t.Parallel()
@@ -207,6 +207,7 @@ func TestTimestampFromNow(t *testing.T) {
 	require.True(t, strings.HasPrefix(b.values()[0], "2 "), b.values())
 }
 
+// Many rows of one time across pages, and a restart after each page: none is lost.
 func TestEqualTimestampsAtPageBounds(t *testing.T) {
 	t.Parallel()
 	for _, k := range []int{0, 1, 3, 6} {
