@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -80,5 +81,5 @@ func (n *notes) run(ctx context.Context) {
 func (n *notes) next() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.waiting[:min(len(n.waiting), maxNotes):min(len(n.waiting), maxNotes)]
+	return slices.Clip(n.waiting[:min(len(n.waiting), maxNotes)])
 }

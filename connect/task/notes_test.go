@@ -49,7 +49,6 @@ func TestTopicsAreNotedBesideTheTask(t *testing.T) {
 	l.topic("more", 1)
 	require.NoError(t, l.store.AddTopics(t.Context(), "other", 0, "t")) // the topic is there
 	wire.off.Store(true)
-	begun := time.Now()
 	o := newOutside()
 	sink := sinkSpec(func() plugin.SinkTask { return &ledger{o: o} }, "topics", "numbers,more")
 	sink.Connector = "d"
@@ -64,11 +63,8 @@ func TestTopicsAreNotedBesideTheTask(t *testing.T) {
 			}}
 	}))
 	until(t, "all is written", func() bool { return o.count() == 100 && wire.tries.Load() > 2 })
-	require.Less(t, time.Since(begun), 20*time.Second, "less than the store tries a write for")
 	source.lives()
-	begun = time.Now()
 	require.NoError(t, source.stop())
-	require.Less(t, time.Since(begun), 10*time.Second)
 	require.EqualValues(t, 100, polls.Load())
 	require.Empty(t, l.store.Topics("c"))
 
