@@ -440,15 +440,7 @@ func (h *herd) insist() {
 	before := h.stalled
 	h.stalled = make(map[workID]bool)
 	for _, id := range h.tenure.Run {
-		var said store.Status
-		if u := h.units[id]; u != nil {
-			said = u.last()
-		} else if h.awaitsFence(id) {
-			if h.stalled[id] = true; before[id] {
-				said = store.Status{State: stateUnassigned, Trace: whyStalled, WorkerID: h.workerID,
-					Generation: int64(h.tenure.generation)}
-			}
-		}
+		said := h.said(id, before[id])
 		st, ok := h.store.ConnectorStatus(id.Connector)
 		if id.Task != connectorObject {
 			if tasks[id.Connector] == nil {
@@ -461,6 +453,22 @@ func (h *herd) insist() {
 			h.statuses.put(id, said, false)
 		}
 	}
+}
+
+// said is what there is to say of something that is assigned here, without a state if there is nothing. Stalled: it
+// could not start at the last look either.
+func (h *herd) said(id workID, stalled bool) (st store.Status) {
+	switch u := h.units[id]; {
+	case u != nil:
+		return u.last()
+	case !h.awaitsFence(id):
+		return st
+	}
+	if h.stalled[id] = true; stalled {
+		st = store.Status{State: stateUnassigned, Trace: whyStalled, WorkerID: h.workerID,
+			Generation: int64(h.tenure.generation)}
+	}
+	return st
 }
 
 // whyStalled is what the status of a task says that has not begun for a while.
