@@ -211,12 +211,9 @@ func (l *lab) states(name string, tasks int) []string {
 // awaitStates waits until a connector and its tasks are in states.
 func (l *lab) awaitStates(name string, states ...string) {
 	l.t.Helper()
-	var last []string
 	require.Eventually(l.t, func() bool {
-		last = l.states(name, len(states)-1)
-		return slices.Equal(last, states) && len(l.store.TaskStatuses(name)) == len(states)-1
-	}, 20*time.Second, 10*time.Millisecond, "of %s: want %v", name, states)
-	_ = last
+		return slices.Equal(l.states(name, len(states)-1), states) && len(l.store.TaskStatuses(name)) == len(states)-1
+	}, 60*time.Second, 10*time.Millisecond, "of %s: want %v", name, states)
 }
 
 func running(tasks int) []string { return slices.Repeat([]string{"RUNNING"}, tasks+1) }

@@ -78,7 +78,7 @@ func same(t *testing.T, nodes []*fixture, request string) {
 		}
 		return len(slices.Compact(slices.Clone(got))) == 1
 	}
-	require.Eventually(t, equal, 5*time.Second, 20*time.Millisecond, "%s: %v", request, got)
+	require.Eventually(t, equal, 20*time.Second, 20*time.Millisecond, "%s: %v", request, got)
 }
 
 // While a node dies, the others answer, with nothing but success or that it is too early, and then run what it ran.
@@ -124,7 +124,11 @@ func testNodeLoss(t *testing.T, end func(c *servertest.Cluster) error) {
 	}
 	require.NoError(t, <-ended)
 	f.await("/connectors/c/status", running)
-	before := counts(f)
+	var before map[string]int
+	require.Eventually(t, func() bool {
+		before = counts(f)
+		return len(before) == 3
+	}, 20*time.Second, 20*time.Millisecond, "it is told how far they have come")
 	require.Eventually(t, func() bool {
 		now := counts(f)
 		return now["0"] > before["0"] && now["1"] > before["1"] && now["2"] > before["2"]

@@ -284,7 +284,7 @@ func (f *fixture) await(path, want string) {
 			f.t.Logf("GET %s answers %s", path, last)
 		}
 	}()
-	require.Eventually(f.t, ok, 20*time.Second, 20*time.Millisecond, "GET %s: want %s", path, want)
+	require.Eventually(f.t, ok, 60*time.Second, 20*time.Millisecond, "GET %s: want %s", path, want)
 }
 
 const source = `"connector.class":"org.example.CountSourceConnector","topic":"counts"`
