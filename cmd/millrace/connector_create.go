@@ -80,7 +80,7 @@ func parseConnector(text string) (*connectorFile, error) {
 			return nil, errors.New("it is neither a JSON object nor KEY=VALUE in lines")
 		}
 		props := provider.Properties(text)
-		f := &connectorFile{name: props["name"], config: map[string]json.RawMessage{}}
+		f := &connectorFile{name: strings.TrimSpace(props["name"]), config: map[string]json.RawMessage{}}
 		for key, value := range props {
 			f.config[key] = jsonText(strings.TrimSpace(value))
 		}

@@ -90,7 +90,7 @@ func TestConnectorCreateReadsAllForms(t *testing.T) {
 		{"settings", "c.json", `{"connector.class":"X","k":"1"}`, []string{"a", "--set", "k=2=3", "--state", "paused"},
 			`{"config":{"connector.class":"X","k":"2=3"},"initial_state":"PAUSED","name":"a"}`},
 		{"properties", "c.properties",
-			"# comment\r\n! too\n\nname = a\nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a\\:b=c\n" +
+			"# comment\r\n! too\n\nname = a \nconnector.class: X\nq=SELECT 1, \\\n   2\nurl=a\\:b=c\n" +
 				`re=a\\.b` + "\n", nil, `{"config":{"connector.class":"X","name":"a","q":"SELECT 1, 2","re":"a\\.b",` +
 				`"url":"a:b=c"},"name":"a"}`},
 	} {
