@@ -99,7 +99,7 @@ type TaskContext struct {
 	Metrics prometheus.Registerer
 	// Trouble takes what keeps the task from its work while it tries again by itself, for those who look at the task's
 	// state, and nil when nothing does any more. It must be called again for each try. Errors that are returned need it
-	// not. Nil: nobody listens.
+	// not.
 	Trouble func(why error)
 	// Dir makes a directory for the task's own files, and removes it, with all in it, when the task ends.
 	Dir func() (string, error)

@@ -23,7 +23,7 @@ func TestViewEndsBeforeItIsTaken(t *testing.T) {
 	require.NoError(t, k.Start(t.Context(), map[string]string{"database.hostname": "h", "database.user": "u",
 		"database.dbname": "d", "topic.prefix": "p"}, plugin.SourceContext{
 		TaskContext: plugin.TaskContext{Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return at },
-			Metrics: prometheus.NewRegistry()},
+			Metrics: prometheus.NewRegistry(), Trouble: func(error) {}},
 		Offset: func(context.Context, map[string]any) (map[string]any, error) { return nil, nil },
 	}))
 	err := importView(t.Context(), s.Connect(t, url), "00000003-00000002-1")

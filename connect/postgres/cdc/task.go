@@ -117,7 +117,7 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	ctx, leave := t.enter(ctx)
 	defer leave()
 	if t.done {
-		t.trouble(nil)
+		t.c.Trouble(nil)
 		return nil, wait(ctx, t.s.pollWait)
 	}
 	if left := t.next.Sub(t.now()); t.session == nil && left > 0 {
@@ -126,7 +126,7 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	out, err := t.poll(ctx)
 	if err == nil {
 		if t.session != nil && t.now().Sub(t.tries.since) >= settled {
-			t.trouble(nil)
+			t.c.Trouble(nil)
 		}
 		return out, nil
 	}
@@ -139,13 +139,6 @@ func (t *task) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 
 // settled is how long a connection must last before it is told that all is well: it may be lost at its first use.
 const settled = 2 * time.Second
-
-// trouble says why nothing is read at the moment, or that it is.
-func (t *task) trouble(why error) {
-	if t.c.Trouble != nil {
-		t.c.Trouble(why)
-	}
-}
 
 func (t *task) poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 	if t.session == nil {
@@ -331,7 +324,7 @@ func (t *task) retrySlot(err error) error {
 	if t.tries.slot > quick {
 		t.logger.Warn("the replication slot is in use; trying again", "err", postgres.Explain(err, ""), "in", delay)
 	}
-	t.trouble(postgres.Explain(err, "capture database "+t.s.database))
+	t.c.Trouble(postgres.Explain(err, "capture database "+t.s.database))
 	return nil
 }
 
@@ -354,7 +347,7 @@ func (t *task) retryConnection(err error) error {
 		t.tries.logged = t.now()
 		t.logger.Warn("the connection is lost; trying again", "err", err, "tries", t.tries.connection)
 	}
-	t.trouble(err)
+	t.c.Trouble(err)
 	return nil
 }
 

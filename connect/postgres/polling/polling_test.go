@@ -476,8 +476,10 @@ func BenchmarkXID(b *testing.B) {
 	for b.Loop() {
 		task := polling.Class().New().NewSource()
 		require.NoError(b, task.Start(b.Context(), props, plugin.SourceContext{
-			TaskContext: plugin.TaskContext{Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()},
-			Offset:      func(context.Context, map[string]any) (map[string]any, error) { return nil, nil }}))
+			TaskContext: plugin.TaskContext{
+				Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Trouble: func(error) {},
+			},
+			Offset: func(context.Context, map[string]any) (map[string]any, error) { return nil, nil }}))
 		for n := 0; n < 200000; {
 			out, err := task.Poll(b.Context())
 			require.NoError(b, err)

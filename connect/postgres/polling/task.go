@@ -201,7 +201,7 @@ func (t *task) read(ctx context.Context, r *reader) ([]*plugin.SourceRecord, err
 // works notes that the database gave what it was asked for.
 func (t *task) works(r *reader) {
 	t.fails, r.fails = 0, 0
-	t.trouble(nil)
+	t.ctx.Trouble(nil)
 }
 
 // pause is how long to leave a table alone: shorter while the guard waits for transactions to end.
@@ -295,7 +295,7 @@ func (t *task) judge(ctx context.Context, r *reader, err error) error {
 		t.retry = time.Now().Add(min(pause, max(firstPause, t.c.Millis(keyBackoff))))
 		t.m.retries.Inc()
 		t.ctx.Logger.Warn("database is tried again", "err", postgres.Explain(err, what), "try", t.fails)
-		t.trouble(postgres.Explain(err, what))
+		t.ctx.Trouble(postgres.Explain(err, what))
 		return nil
 	case fault == postgres.Schema && r != nil && r.fails == 0:
 		// The table may have changed since it was looked at: it is, once more.
@@ -304,13 +304,6 @@ func (t *task) judge(ctx context.Context, r *reader, err error) error {
 		return nil
 	}
 	return postgres.Explain(err, what)
-}
-
-// trouble says why the database is tried again, or that it answers.
-func (t *task) trouble(why error) {
-	if t.ctx.Trouble != nil {
-		t.ctx.Trouble(why)
-	}
 }
 
 // disconnect gives the connection up, and with it the windows.
