@@ -6,7 +6,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # The packages whose concurrency matters most; `make race` takes them all.
 CORE = ./record/... ./storage/... ./server/... ./client/... ./consumer/... ./schemaregistry ./schemaregistry/serde ./connect/store ./connect/task \
-	./api ./api/native ./api/rawjson ./api/registry ./api/restv2 ./api/restv3
+	./api ./api/connectors ./api/native ./api/rawjson ./api/registry ./api/restv2 ./api/restv3
 
 .PHONY: run build test test-clients race race-core sim generate notice lint lint-spec fuzz bench load faults clean
 

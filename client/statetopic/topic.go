@@ -44,8 +44,8 @@ func (t *Tail) Make(ctx context.Context, partitions int32, replicas int16) error
 }
 
 func (t *Tail) askForTopic(ctx context.Context, partitions int32, replicas int16) error {
-	any := replicas <= 0
-	if any {
+	unset := replicas <= 0
+	if unset {
 		cluster, err := t.opts.Client.Cluster(ctx)
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (t *Tail) askForTopic(ctx context.Context, partitions int32, replicas int16
 	}
 	policy, anyTime := "compact", fmt.Sprint(math.MaxInt64)
 	_, err := t.opts.Client.CreateTopic(ctx, client.NewTopic{
-		Name: t.opts.Topic, Partitions: partitions, ReplicationFactor: replicas, Internal: any,
+		Name: t.opts.Topic, Partitions: partitions, ReplicationFactor: replicas, Internal: unset,
 		Configs: []client.NewConfig{
 			{Name: "cleanup.policy", Value: &policy},
 			{Name: "message.timestamp.after.max.ms", Value: &anyTime}, // the leader's clock may be behind ours
