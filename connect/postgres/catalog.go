@@ -174,3 +174,17 @@ func loadIndexes(ctx context.Context, q Querier, byOID map[uint32]*Table, oids [
 		})
 	return err
 }
+
+// Rewritten says whether a table, or a part of it, was written anew since the transaction's view was taken, as ALTER
+// TABLE does for some types, or was truncated: the view sees none of its rows then, not even those that were there.
+// The transaction must have read the table, so that it cannot happen afterwards.
+func Rewritten(ctx context.Context, q Querier, table uint32) (bool, error) {
+	rows, err := q.Query(ctx, `WITH RECURSIVE part AS (SELECT $1::oid AS oid
+			UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.oid)
+		SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN part ON part.oid = c.oid
+			WHERE c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid))`, table)
+	if err != nil {
+		return false, err
+	}
+	return pgx.CollectOneRow(rows, pgx.RowTo[bool])
+}

@@ -160,7 +160,7 @@ func (t *task) placeChunk(ctx context.Context) error {
 	}
 	w, err := t.openWindow(ctx, &state.Chunks[0])
 	switch {
-	case errors.Is(err, errEarly):
+	case errors.Is(err, errEarly), errors.Is(err, errRewritten):
 		t.beats.chunk = t.now().Add(20 * time.Millisecond)
 	case errors.Is(err, errGone):
 		c := t.endTable(state)
@@ -236,11 +236,21 @@ func (t *task) openWindow(ctx context.Context, c *chunkedTable) (w *window, err 
 	if k == nil {
 		return nil, errGone
 	}
-	if err := bound(ctx, n.sql, c, k, p); err != nil || c.Max == nil {
+	bounded := *c
+	if err := bound(ctx, n.sql, &bounded, k, p); err != nil {
 		return nil, err
 	}
-	w = &window{name: c.Table, table: k, key: keyNames(k), until: until, rows: map[string]*chunkRow{}, opened: t.now()}
-	return w, t.readChunk(ctx, w, c, p)
+	if bounded.Max != nil {
+		w = &window{name: c.Table, table: k, key: keyNames(k), until: until, rows: map[string]*chunkRow{}, opened: t.now()}
+		if err := t.readChunk(ctx, w, &bounded, p); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkView(ctx, n.sql, k); err != nil {
+		return nil, err
+	}
+	*c = bounded
+	return w, nil
 }
 
 func keyNames(k *table) (out []string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -240,6 +241,56 @@ func TestColumnAddedAmidChunks(t *testing.T) {
 	l.exec(`ALTER TABLE t ADD COLUMN more int NOT NULL DEFAULT 7`)
 	l.until("all rows", func() bool { return len(l.table("p.public.t")) == 2000 })
 	require.EqualValues(t, 7, l.records[len(l.records)-1].after["more"])
+}
+
+// whileWaited commits statements once somebody waits for what they have locked.
+func (l *lab) whileWaited(statements string, run func()) {
+	l.t.Helper()
+	other := l.server.Connect(l.t, l.url)
+	_, err := other.Exec(context.Background(), "BEGIN; "+statements)
+	require.NoError(l.t, err)
+	var failed error
+	var wg sync.WaitGroup
+	defer func() {
+		wg.Wait()
+		require.NoError(l.t, failed)
+	}()
+	wg.Go(func() {
+		_, err := other.Exec(context.Background(), `DO $$ BEGIN
+			WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND
+				database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+			LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT`)
+		failed = err
+	})
+	run()
+}
+
+// A table that is written anew while a chunk waits to read it shows no row in a view from before.
+func TestTableRewrittenAmidChunks(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 2000) g`)
+	l.set("millrace.snapshot.small.rows", "10", "max.batch.size", "50", "incremental.snapshot.chunk.size", "50")
+	l.start()
+	l.until("some rows", func() bool { return len(l.records) > 100 })
+	l.whileWaited(`ALTER TABLE t ALTER n TYPE bigint`, func() {
+		l.until("all rows", func() bool { return len(l.table("p.public.t")) == 2000 })
+	})
+}
+
+// The same between the slot's beginning and the reading of a table in whole. It is read in a later view, and what that
+// one sees comes no second time from the stream.
+func TestTableRewrittenBeforeItIsRead(t *testing.T) {
+	l := newLab(t, small, `INSERT INTO t SELECT g, 'v', g FROM generate_series(1, 500) g`,
+		`CREATE TABLE a (id int PRIMARY KEY)`, `INSERT INTO a SELECT generate_series(1, 500)`)
+	l.set("max.batch.size", "50")
+	l.start()
+	l.until("the first table", func() bool { return len(l.on("p.public.a")) > 0 })
+	require.Empty(t, l.on("p.public.t"))
+	l.exec(`INSERT INTO t SELECT g, 'w', g FROM generate_series(501, 600) g`, `ALTER TABLE t ALTER n TYPE bigint`,
+		`INSERT INTO t SELECT g, 'w', g FROM generate_series(601, 700) g`)
+	l.until("all rows", func() bool { return len(l.table("p.public.t")) == 700 })
+	l.exec(`INSERT INTO t VALUES (701, 'last', 701)`)
+	l.caughtUp("t")
+	require.Len(t, l.on("p.public.t"), 701)
 }
 
 // A signal is heard though a table is there by now that the publication lacks.

@@ -228,12 +228,22 @@ func (n *session) begin(ctx context.Context, x slot, made bool) (*position, erro
 }
 
 // bounds finds where the tables that are read in chunks end in one view: what comes after that is in the stream. It is
-// the view that the slot begins with, if that can still be had. Else what the new view sees of them is hidden from the
-// stream. A table that is empty there is read.
-func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) {
+// the view that the slot begins with, if that can still be had, and is good for all of them. Else what the new view
+// sees of them is hidden from the stream. A table that is empty there is read.
+func (n *session) bounds(ctx context.Context, state *snapshotState) error {
 	if len(state.Chunks) == 0 {
 		return nil
 	}
+	for {
+		err := n.boundsInView(ctx, state)
+		if err != errRewritten {
+			return err
+		}
+		n.exported = ""
+	}
+}
+
+func (n *session) boundsInView(ctx context.Context, state *snapshotState) (err error) {
 	var view string
 	var until lsn
 	if n.exported != "" {
@@ -261,10 +271,15 @@ func (n *session) bounds(ctx context.Context, state *snapshotState) (err error) 
 		if err := bound(ctx, n.sql, &c, k, p); err != nil {
 			return err
 		}
+		if err := checkView(ctx, n.sql, k); err != nil {
+			return err
+		}
 		if c.Max != nil {
 			keep = append(keep, c)
-			state.hide(c.Table, view, until)
 		}
+	}
+	for _, c := range keep {
+		state.hide(c.Table, view, until)
 	}
 	state.Chunks = keep
 	return nil

@@ -211,12 +211,35 @@ func (r *wholeRead) openTable(ctx context.Context, n *session, name tableName) (
 	if x.whole {
 		sql += fmt.Sprintf(" LIMIT %d", n.s.wholeRows()+1)
 	}
+	if err := lockAsPlanned(ctx, r.conn, sql, t); err != nil {
+		return nil, err
+	}
 	x.results = r.conn.PgConn().ExecParams(r.life, sql, nil, nil, nil, nil)
 	for _, f := range x.results.FieldDescriptions() {
 		at := slices.IndexFunc(t.wire, func(c wireColumn) bool { return c.Name == f.Name })
 		x.places = append(x.places, at)
 	}
 	return x, nil
+}
+
+// errRewritten says that the view does not see what is in a table, as the table was written anew since.
+var errRewritten = errors.New("the table was written anew after the view of it was taken")
+
+// lockAsPlanned locks the tables that a query reads, and says whether the view is still good for them.
+func lockAsPlanned(ctx context.Context, c *pgx.Conn, sql string, t *table) error {
+	if err := c.PgConn().ExecParams(ctx, "EXPLAIN "+sql, nil, nil, nil, nil).Read().Err; err != nil {
+		return readFault(err, t.name)
+	}
+	return checkView(ctx, c, t)
+}
+
+// checkView gives errRewritten if the view of a connection is not good for a table that it has read.
+func checkView(ctx context.Context, c *pgx.Conn, t *table) error {
+	yes, err := postgres.Rewritten(ctx, c, t.oid)
+	if yes {
+		return errRewritten
+	}
+	return postgres.Explain(err, "read the catalog of table "+t.name.String())
 }
 
 // snapshotPoll reads on: as many small tables as fit, or a part of a larger one. It has rows to give, or is done.
@@ -234,6 +257,11 @@ func (t *task) snapshotPoll(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.cancel)()
 	for len(state.Todo) > 0 {
 		full, err := t.readTable(ctx, r, state)
+		if err == errRewritten {
+			r.abandon()
+			n.read = nil
+			return t.snapshotPoll(ctx) // in a new view
+		}
 		if err != nil || full || len(t.events.out) >= t.s.batchRows || t.events.bytes >= batchBytes {
 			return err
 		}
