@@ -86,13 +86,24 @@ func (r *reader) open(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	where, ok, err := r.where(ctx, conn)
 	if err == nil && ok {
 		r.win.begin = r.pos
-		_, err = conn.Exec(ctx, "DECLARE millrace NO SCROLL CURSOR FOR "+r.sql(where))
+		if _, err = conn.Exec(ctx, "DECLARE millrace NO SCROLL CURSOR FOR "+r.sql(where)); err == nil {
+			ok, err = r.seen(ctx, conn)
+		}
 	}
 	if err != nil || !ok {
 		r.win = nil
 		return false, errors.Join(err, rollback(ctx, conn, err))
 	}
 	return true, nil
+}
+
+// seen says whether the window's view is good for the table: one from before it was written anew shows none of its rows.
+func (r *reader) seen(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	if r.c.query != "" {
+		return true, nil
+	}
+	anew, err := postgres.Rewritten(ctx, conn, r.plan.table.OID)
+	return !anew, err
 }
 
 // rollback ends a transaction, unless the connection is to go anyway.
