@@ -97,7 +97,7 @@ func (r *reader) open(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return true, nil
 }
 
-// seen says whether the window's view is good for the table: one from before it was written anew shows none of its rows.
+// seen says whether the window's view is good for the table: one from before it was written anew shows no row.
 func (r *reader) seen(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if r.c.query != "" {
 		return true, nil
