@@ -239,7 +239,7 @@ func (t *task) admit(ctx context.Context) error {
 // of, once.
 func (t *task) widen(ctx context.Context) error {
 	n := t.session
-	mode := t.s.Lower("publication.autocreate.mode")
+	mode, before := t.s.Lower("publication.autocreate.mode"), n.tables
 	out, err := n.outside(ctx)
 	if err != nil {
 		return err
@@ -258,6 +258,11 @@ func (t *task) widen(ctx context.Context) error {
 		case err != nil:
 			leave = append(leave, c)
 		default:
+			if _, was := before[c.name]; was {
+				t.logger.Warn("a table was taken out of the publication, and has been published again. Its rows are read; "+
+					"those that were deleted meanwhile are not told", "table", c.name.String())
+				continue
+			}
 			t.logger.Info("a table is new, and has been published", "table", c.name.String())
 		}
 	}
@@ -275,7 +280,7 @@ func (s *settings) addSQL(c candidate) string {
 }
 
 // outside are tables that should be captured and are not in the publication.
-func (n *session) outside(ctx context.Context) ([]candidate, error) {
+func (n *session) outside(ctx context.Context) (out []candidate, err error) {
 	now, err := loadPublication(ctx, n.sql, n.s.publication)
 	if err != nil || now.all || !now.exists {
 		return nil, err
@@ -284,26 +289,30 @@ func (n *session) outside(ctx context.Context) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	absent := func(all []candidate, has func(tableName) bool) (out []candidate) {
-		for _, c := range all {
-			if n.s.captured(c.name) && !c.partition && !has(c.name) {
-				out = append(out, c)
-			}
-		}
-		return out
-	}
-	out := absent(all, func(name tableName) bool { _, ok := n.tables[name]; return ok })
-	if len(out) == 0 {
-		return nil, nil
-	}
-	if err := n.loadMembers(ctx); err != nil {
+	members, err := loadPublished(ctx, n.sql, n.server.version, n.s.publication)
+	if err != nil {
 		return nil, err
 	}
 	list, err := n.listed(ctx)
-	return absent(out, func(name tableName) bool {
-		_, ok := n.tables[name]
-		return ok || slices.Contains(list, name)
-	}), err
+	if err != nil {
+		return nil, err
+	}
+	has := map[tableName]bool{}
+	for _, p := range members {
+		has[p.name] = true
+	}
+	for _, name := range list { // also a root whose partitions are told of
+		has[name] = true
+	}
+	for _, c := range all {
+		if n.s.captured(c.name) && !c.partition && !has[c.name] {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, n.loadMembers(ctx)
 }
 
 // warnOf tells of tables that should be captured and are not, of each once.

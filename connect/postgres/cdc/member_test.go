@@ -59,6 +59,15 @@ func TestNewTables(t *testing.T) {
 	}
 }
 
+// A table that somebody takes out of the publication is put back, and has its rows read again.
+func TestTableTakenOut(t *testing.T) {
+	l := keeper(t)
+	l.caughtUp("w1")
+	l.exec(`ALTER PUBLICATION `+l.props["publication.name"]+` DROP TABLE w1`, `UPDATE w1 SET v = 'unseen'`,
+		`INSERT INTO w1 VALUES (77, 'unseen')`)
+	l.caughtUp("w1")
+}
+
 // Rows that are written before a table is published, and committed after, are of no stream.
 func TestNewTableWaitsForItsWriters(t *testing.T) {
 	l := keeper(t)
