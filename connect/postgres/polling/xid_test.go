@@ -49,7 +49,7 @@ func TestXIDRestartAtEveryPoint(t *testing.T) {
 		"key":         "CREATE TABLE t (id text, part int, v int, PRIMARY KEY (part, id))",
 		"unique":      "CREATE TABLE t (id text NOT NULL UNIQUE, part int, v int)",
 		"no key":      "CREATE TABLE t (id text, part int, v int)",
-		"column":      "CREATE TABLE t (id text PRIMARY KEY, part int, v int, tx xid8 NOT NULL)",
+		"column":      "CREATE TABLE t (id text PRIMARY KEY, part int, v int, tx xid8 NOT NULL DEFAULT pg_current_xact_id())",
 		"partitioned": "CREATE TABLE t (id text, part int, v int) PARTITION BY HASH (id)",
 	}
 	for name, create := range tables {
