@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,20 +128,32 @@ func TestMovedRowBeforeItIsVisible(t *testing.T) {
 	l.streaming()
 	l.exec(insertToast(1))
 	s.Config(t, "synchronous_standby_names", "nobody")
-	mover := s.Connect(t, l.url)
-	moved := make(chan error, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := mover.Exec(context.Background(), `UPDATE t SET id = 2, other = 7`)
-		moved <- err
-	})
 	waiting := func() (n int) {
 		require.NoError(t, l.db.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE
 			wait_event = 'SyncRep'`).Scan(&n))
 		return n
 	}
-	for end := time.Now().Add(10 * time.Second); waiting() == 0; {
+	var wg sync.WaitGroup
+	first, mover := s.Connect(t, l.url), s.Connect(t, l.url)
+	var known atomic.Bool
+	wg.Go(func() { // the server takes a moment to take the setting in, in more than one of its processes
+		for !known.Load() {
+			if _, err := first.Exec(context.Background(), `COMMENT ON TABLE t IS 'x'`); err != nil {
+				return
+			}
+		}
+	})
+	for end := time.Now().Add(30 * time.Second); waiting() == 0; {
 		require.True(t, time.Now().Before(end), "nobody waits for the standby")
+	}
+	known.Store(true)
+	moved := make(chan error, 1)
+	wg.Go(func() {
+		_, err := mover.Exec(context.Background(), `UPDATE t SET id = 2, other = 7`)
+		moved <- err
+	})
+	for end := time.Now().Add(30 * time.Second); waiting() < 2; {
+		require.True(t, time.Now().Before(end), "the move does not wait for the standby")
 	}
 	polled := make(chan []*plugin.SourceRecord, 1)
 	wg.Go(func() {
