@@ -187,6 +187,7 @@ func TestRecordsOfSourcesThatCannotGoOn(t *testing.T) {
 	require.ErrorContains(t, err, "KAFKA_PRODUCE, test.Connector: topic numbers: record: batch is too large: "+
 		"the record takes a batch of 3")
 	require.ErrorContains(t, err, "max.message.bytes is 2000")
+	require.ErrorContains(t, err, "millrace topic alter numbers --config max.message.bytes=BYTES")
 	require.Empty(t, l.read("numbers"), "all of a poll, or nothing")
 	require.Zero(t, l.next())
 

@@ -174,10 +174,15 @@ func (k *target) check(r *record.Record) error {
 		}
 		return nil
 	}
-	if f := k.limits.CheckRecord(r); f != nil {
-		return fmt.Errorf("topic %s: %w", k.topic.Name, f)
+	f := k.limits.CheckRecord(r)
+	switch {
+	case f == nil:
+		return nil
+	case errors.Is(f, record.ErrTooLarge):
+		return fmt.Errorf("topic %s: %w: raise the limit, millrace topic alter %[1]s --config max.message.bytes=BYTES, or "+
+			"set errors.tolerance=all to go on without such records", k.topic.Name, f)
 	}
-	return nil
+	return fmt.Errorf("topic %s: %w", k.topic.Name, f)
 }
 
 // transient says of an error that the same may go well a little later.
