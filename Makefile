@@ -35,8 +35,9 @@ test-clients:
 race:
 	go test -race -timeout 30m ./...
 
+# The simulated schedules have their race run in `make test`.
 race-core:
-	go test -race -short -timeout 10m $(CORE)
+	go test -race -short -timeout 10m $$(go list $(CORE) | grep -v /simtest)
 
 # Simulated schedules of a whole cluster: `make sim SEEDS=20000` is a night's run. Prints how to run a failure again.
 SEEDS ?= 1000
