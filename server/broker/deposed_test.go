@@ -141,7 +141,7 @@ func TestOutcomesInARollingRestart(t *testing.T) {
 		c.create("t", three(), "min.insync.replicas", "2")
 		c.slowDisks()
 		l := startLoad(c, 8)
-		for round := range 6 {
+		for round := 0; round < 6 || l.resent.Load() == 0 && round < 300; round++ { // as above
 			time.Sleep(300 * time.Millisecond)
 			m := c.members[int32(round%3)+1]
 			require.NoError(t, m.broker.Shutdown(t.Context()))
