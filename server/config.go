@@ -63,6 +63,8 @@ type Config struct {
 	Flaws partition.Flaws
 	// RegistryFlaws are those of the schema registry.
 	RegistryFlaws schemaregistry.Flaws
+	// RegistryLimits bound the schema registry, where its defaults do not suit a test.
+	RegistryLimits schemaregistry.Limits
 
 	// DataDir is the folder that holds everything the node keeps: one folder a partition, the metadata log, its lock
 	// and its checkpoints. It is made when missing.

@@ -29,6 +29,7 @@ func (n *Node) openSchemas(edge *api.Edge, c *client.Client) (err error) {
 	n.schemas.registry, err = schemaregistry.New(schemaregistry.Config{
 		Client: c, Compatibility: s.SchemaCompatibilityLevel, ModeFixed: !s.SchemaModeMutability,
 		Logger: n.log, Now: n.cfg.Now, Rand: n.fork(), Registerer: n.registry, Flaws: n.cfg.RegistryFlaws,
+		Limits: n.cfg.RegistryLimits,
 	})
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"millrace/api"
 	"millrace/api/restv2"
@@ -20,7 +19,7 @@ import (
 	"millrace/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { servertest.VerifyNoLeaks(m) }
 
 const (
 	genericType = "application/vnd.kafka.v2+json"

@@ -114,7 +114,7 @@ func (c *Cluster) start(id int, l net.Listener) {
 			return c.opts.Wrap(id, r)
 		}
 	}
-	cfg.Connectors = c.opts.Connectors
+	cfg.Connectors, cfg.RegistryLimits.FreshWait = c.opts.Connectors, freshWait
 	if c.opts.Broker != nil {
 		cfg.Broker = maps.Clone(c.opts.Broker)
 	}

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -82,7 +83,7 @@ func (n *Node) start() {
 	if !n.opts.Uncoded {
 		cfg.Wrap = func(r kmsg.Requestor) kmsg.Requestor { return Coded(n.t, r) }
 	}
-	cfg.Connectors = n.opts.Connectors
+	cfg.Connectors, cfg.RegistryLimits.FreshWait = n.opts.Connectors, freshWait
 	if n.opts.Broker != nil {
 		cfg.Broker = maps.Clone(n.opts.Broker)
 	}
@@ -121,6 +122,10 @@ func (n *Node) Stop() {
 	require.NoError(n.t, n.node.Close())
 	n.node = nil
 }
+
+// freshWait is how long a read of the schema registry waits for the end of its log in a test, where an old answer for want
+// of a prompt one would be a fault that is none.
+const freshWait = 20 * time.Second
 
 // NewDisk is an empty disk in memory, for tests that may not know package storagetest.
 func NewDisk() *storagetest.FS { return storagetest.New() }
