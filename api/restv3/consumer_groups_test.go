@@ -118,7 +118,7 @@ func settle(want int, members ...*member) {
 			settled = settled && len(m.owned) == want
 		}
 		return settled && g.call("GET", g.at("/consumer-groups/"+members[0].group), "").body["state"] == "STABLE"
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func (g *groups) commit(group string, m *member, offsets ...int64) {
@@ -292,7 +292,7 @@ func settleUneven(one, two *member) {
 		two.beat()
 		return len(one.owned)+len(two.owned) == 3 && len(two.owned) > 0 &&
 			g.call("GET", g.at("/consumer-groups/"+one.group), "").body["state"] == "STABLE"
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // agree compares what the resources of a group say with what its members have.
