@@ -17,6 +17,10 @@ import (
 	"millrace/server/servertest"
 )
 
+// limit is how long is waited for anything. It is shorter than the lease of members by default, so that nothing comes
+// about by the end of one.
+const limit = 30 * time.Second
+
 // env is a node, and members that another process could run: they reach it by its requestor alone.
 type env struct {
 	t      *testing.T
@@ -99,7 +103,7 @@ func valuesOf(p *consumer.Polled) (out []string) {
 func (e *env) read(k *consumer.Member, count int) []string {
 	e.t.Helper()
 	var out []string
-	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.t.Context(), limit)
 	defer cancel()
 	for len(out) < count {
 		p, err := k.Poll(ctx, consumer.PollRequest{Wait: 5 * time.Second})
@@ -113,14 +117,18 @@ func (e *env) read(k *consumer.Member, count int) []string {
 // assignment waits until a member has so many partitions.
 func (e *env) assignment(k *consumer.Member, count int) []client.TopicPartition {
 	e.t.Helper()
-	var at []client.TopicPartition
-	require.Eventually(e.t, func() bool {
-		var err error
-		at, err = k.Assignment(e.t.Context())
-		require.NoError(e.t, err)
-		return len(at) == count
-	}, 20*time.Second, time.Millisecond, "%s wants %d partitions", k.ID(), count)
-	return at
+	ctx, cancel := context.WithTimeout(e.t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		at, err := k.Assignment(ctx)
+		require.NoError(e.t, err, "%s wants %d partitions", k.ID(), count)
+		if len(at) == count {
+			return at
+		}
+		<-tick.C
+	}
 }
 
 // committed is what the group has committed for a partition.

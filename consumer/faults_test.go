@@ -36,7 +36,7 @@ func TestFenced(t *testing.T) {
 	for name, call := range map[string]func(k *consumer.Member) error{
 		"poll": func(k *consumer.Member) error { // before the news comes it may rightly hand out what is there
 			for {
-				p, err := k.Poll(t.Context(), consumer.PollRequest{Wait: 20 * time.Second})
+				p, err := k.Poll(t.Context(), consumer.PollRequest{Wait: limit})
 				if err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ func TestCoordinatorTroubles(t *testing.T) {
 		return nil, nil
 	}
 	m := e.members(func(o *consumer.Options) { o.Requests = s })
-	c := consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Lease: 3 * time.Second}
+	c := consumer.Config{Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Session: 10 * time.Second}
 	a := e.join(m, c)
 	require.Len(t, e.read(a, 6), 6)
 	require.Empty(t, e.poll(a, consumer.PollRequest{}))
@@ -128,16 +128,16 @@ func TestMovesWithTheCoordinator(t *testing.T) {
 	here.Store(true)
 	m := e.members(func(o *consumer.Options) { o.Local = func(string) bool { return here.Load() } })
 	c := consumer.Config{
-		ID: "k", Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true, Lease: 2 * time.Second,
+		ID: "k", Topics: []string{"t"}, Reset: consumer.Earliest, AutoCommit: true,
 	}
 	k := e.join(m, c)
 	e.assignment(k, 1)
 	require.Equal(t, numbers(0, 2), e.poll(k, consumer.PollRequest{MaxRecords: 2}))
 	require.Equal(t, numbers(2, 4), e.poll(k, consumer.PollRequest{MaxRecords: 2}))
 	here.Store(false)
-	_, err := k.Poll(t.Context(), consumer.PollRequest{Wait: 10 * time.Second, More: true})
+	_, err := k.Poll(t.Context(), consumer.PollRequest{Wait: limit, More: true})
 	require.ErrorIs(t, err, consumer.ErrMoved)
-	require.Zero(t, m.Count())
+	require.Eventually(t, func() bool { return m.Count() == 0 }, limit, time.Millisecond)
 	_, err = m.Find(t.Context(), "g", "k")
 	require.ErrorIs(t, err, consumer.ErrMoved)
 	k, err = e.members().Find(t.Context(), "g", "k")
@@ -165,7 +165,7 @@ func TestBoundsOfMembers(t *testing.T) {
 		var k *client.KafkaError
 		require.ErrorAs(t, err, &k, name)
 	}
-	require.Eventually(t, func() bool { return m.Count() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return m.Count() == 0 }, limit, time.Millisecond)
 	k := e.join(m, consumer.Config{Topics: []string{"t"}})
 	_, err := m.Join(t.Context(), consumer.Config{Group: "g"})
 	require.ErrorIs(t, err, consumer.ErrTooMany)
@@ -182,12 +182,12 @@ func TestResetNone(t *testing.T) {
 	e.topic("t", 1)
 	e.put("t", 0, numbers(0, 3)...)
 	k := e.join(e.members(), consumer.Config{Topics: []string{"t"}, Reset: consumer.None})
-	_, err := k.Poll(t.Context(), consumer.PollRequest{Wait: 10 * time.Second})
+	_, err := k.Poll(t.Context(), consumer.PollRequest{Wait: limit})
 	var none *consumer.NoOffsetError
 	require.ErrorAs(t, err, &none)
 	require.Equal(t, int64(-1), none.Offset)
 	require.NoError(t, k.Seek(t.Context(), consumer.Offset{TopicPartition: tp("t", 0), Offset: 77}))
-	_, err = k.Poll(t.Context(), consumer.PollRequest{Wait: 10 * time.Second})
+	_, err = k.Poll(t.Context(), consumer.PollRequest{Wait: limit})
 	require.ErrorAs(t, err, &none)
 	require.Equal(t, int64(77), none.Offset)
 	require.NoError(t, k.Seek(t.Context(), consumer.Offset{TopicPartition: tp("t", 0), Offset: 1}))
