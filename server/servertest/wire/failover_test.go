@@ -3,6 +3,7 @@ package wire_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -18,9 +19,17 @@ func groupOn(t *testing.T, to kmsg.Requestor, node int32) string {
 	for i := range 200 {
 		req := kmsg.NewPtrFindCoordinatorRequest()
 		req.CoordinatorKeys = []string{fmt.Sprint("g", i)}
-		resp, err := req.RequestWith(t.Context(), to)
-		require.NoError(t, err)
-		require.NoError(t, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode))
+		var resp *kmsg.FindCoordinatorResponse
+		for start := time.Now(); ; {
+			var err error
+			resp, err = req.RequestWith(t.Context(), to)
+			require.NoError(t, err)
+			err = kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
+			if !kerr.IsRetriable(err) || time.Since(start) > limit {
+				require.NoError(t, err)
+				break
+			}
+		}
 		if resp.Coordinators[0].NodeID == node {
 			return req.CoordinatorKeys[0]
 		}
