@@ -236,8 +236,10 @@ func TestOneOfTwoAppends(t *testing.T) {
 	done, err = b.put(t.Context(), at, "k", "b")
 	require.NoError(t, err)
 	require.False(t, done)
-	got, _ = b.get()
-	require.Equal(t, map[string]string{"k": "a"}, got, "the other one's record is read")
+	require.Eventually(t, func() bool {
+		got, _ := b.get()
+		return maps.Equal(map[string]string{"k": "a"}, got)
+	}, 30*time.Second, time.Millisecond, "the other one's record is read")
 	b.puts("k", "b")
 	a.holds(map[string]string{"k": "b"}, 2)
 }
