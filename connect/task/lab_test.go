@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,7 +29,19 @@ import (
 	"millrace/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
+
+// patient gives goroutines that are about to end some time for it.
+type patient struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (p patient) Run() int {
+	code := p.M.Run()
+	for limit := time.Now().Add(20 * time.Second); goleak.Find() != nil && time.Now().Before(limit); {
+		continue // Find waits a little itself
+	}
+	return code
+}
 
 const (
 	stringClass = "org.apache.kafka.connect.storage.StringConverter"
@@ -62,7 +75,7 @@ func clusterSettings() map[string]string {
 	maps.Copy(settings, map[string]string{
 		"default.replication.factor": "3", "transaction.state.log.replication.factor": "3",
 		"transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "3",
-		"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300",
+		"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "300",
 	})
 	return settings
 }
@@ -97,11 +110,13 @@ func (l *lab) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: l.level}))
 }
 
-// runner makes a runner of its own, as another worker has one.
+// runner makes a runner of its own, as another worker has one. Groups do not go on without a sink's task that is held up
+// for a moment.
 func (l *lab) runner(change ...func(*task.Options)) *task.Runner {
 	o := task.Options{
 		Client: l.client, Requests: l.requests, Store: l.store, GroupID: "workers", Logger: l.logger(),
 		Registerer: prometheus.NewRegistry(), ScratchDir: l.scratch, FlushInterval: 200 * time.Millisecond,
+		Session:  20 * time.Second,
 		Internal: []string{"connect-configs", "connect-offsets", "connect-status"},
 		Defaults: task.Converters{Key: stringClass, Value: stringClass, Header: stringClass},
 	}
@@ -189,10 +204,20 @@ func (j *job) stop() error {
 func (j *job) wait() error {
 	select {
 	case <-j.done:
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		require.Fail(j.t, "the task does not end")
 	}
 	return j.err
+}
+
+// reaches waits until the task has closed a channel.
+func (j *job) reaches(c <-chan struct{}) {
+	j.t.Helper()
+	select {
+	case <-c:
+	case <-j.done:
+		require.Fail(j.t, "the task has ended", "%v", j.err)
+	}
 }
 
 // lives checks that the task has not ended.
@@ -205,10 +230,13 @@ func (j *job) lives() {
 	}
 }
 
+// patience is how long tests wait for what must come.
+const patience = 3 * time.Minute
+
 // until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	limit := time.After(60 * time.Second)
+	limit := time.After(patience)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
@@ -220,14 +248,26 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// topic makes a topic, as soon as there are brokers enough.
 func (l *lab) topic(name string, partitions int, configs ...string) {
 	l.t.Helper()
 	spec := client.NewTopic{Name: name, Partitions: int32(partitions), ReplicationFactor: -1}
 	for i := 0; i < len(configs); i += 2 {
 		spec.Configs = append(spec.Configs, client.NewConfig{Name: configs[i], Value: &configs[i+1]})
 	}
-	_, err := l.client.CreateTopic(l.t.Context(), spec)
-	require.NoError(l.t, err)
+	var failed error
+	until(l.t, "there is topic "+name, func() bool {
+		_, err := l.client.CreateTopic(l.t.Context(), spec)
+		if failed != nil && errors.Is(err, kerr.TopicAlreadyExists) {
+			return true // a try before that one has made it
+		}
+		if failed = err; err != nil {
+			again := errors.Is(err, client.ErrNoAnswer) || kerr.IsRetriable(err) ||
+				errors.Is(err, kerr.InvalidReplicationFactor)
+			require.True(l.t, again, "%v", err)
+		}
+		return err == nil
+	})
 }
 
 // produce writes values to a partition.
@@ -244,7 +284,7 @@ func (l *lab) send(topic string, partition int32, records ...record.Record) {
 	l.t.Helper()
 	t, err := l.client.Topic(l.t.Context(), topic, client.Refuse)
 	require.NoError(l.t, err)
-	s := l.client.NewSender(t, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: 10 * time.Second})
+	s := l.client.NewSender(t, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: time.Minute})
 	defer s.Release()
 	for _, r := range records {
 		require.NoError(l.t, s.Add(r, partition))
@@ -283,17 +323,35 @@ func (l *lab) readParts(topic string) [][]record.Record {
 	return out
 }
 
+// end is where the committed records of a partition end.
+func (l *lab) end(t *client.Topic, p int32) (end int64) {
+	l.t.Helper()
+	until(l.t, "the leader knows the end", func() bool {
+		at := []client.TopicPartition{{Topic: t.Name, Partition: p}}
+		found, err := l.client.EndOffsets(l.t.Context(), at, client.ReadCommitted)
+		if err != nil || found[0].Err != nil {
+			return false
+		}
+		end = found[0].Offset
+		return true
+	})
+	return end
+}
+
 func (l *lab) readPartition(t *client.Topic, p int32) (out []record.Record) {
 	l.t.Helper()
-	for offset := int64(0); ; {
-		found, err := l.client.Fetch(l.t.Context(), client.FetchRequest{
-			Topic: t, Partitions: []client.FetchPartition{{Partition: p, Offset: offset}}, MaxBytes: 1 << 20,
-			ReadCommitted: true,
+	end := l.end(t, p)
+	for offset := int64(0); offset < end; {
+		var found []client.FetchResult
+		until(l.t, "more is read", func() (ok bool) {
+			var err error
+			found, err = l.client.Fetch(l.t.Context(), client.FetchRequest{
+				Topic: t, Partitions: []client.FetchPartition{{Partition: p, Offset: offset}}, MaxBytes: 1 << 20,
+				ReadCommitted: true,
+			})
+			return err == nil && found[0].Err == nil && len(found[0].Batches) > 0
 		})
-		require.NoError(l.t, err)
-		require.NoError(l.t, found[0].Err)
-		before := offset
-		aborted := found[0].Aborted
+		aborted := slices.Clone(found[0].Aborted)
 		var open []int64
 		for rest := found[0].Batches; ; {
 			b, left, err := record.Next(rest)
@@ -301,11 +359,13 @@ func (l *lab) readPartition(t *client.Topic, p int32) (out []record.Record) {
 				break
 			}
 			rest, offset = left, b.NextOffset()
-			for _, a := range aborted {
-				if a.FirstOffset >= b.BaseOffset() && a.FirstOffset <= b.LastOffset() {
-					open = append(open, a.ProducerID)
+			aborted = slices.DeleteFunc(aborted, func(a client.AbortedTransaction) bool {
+				if a.FirstOffset > b.LastOffset() {
+					return false
 				}
-			}
+				open = append(open, a.ProducerID)
+				return true
+			})
 			if m, ok := b.EndTxnMarker(); ok && m.Type == record.ControlAbort {
 				open = slices.DeleteFunc(open, func(id int64) bool { return id == b.ProducerID() })
 			}
@@ -318,10 +378,8 @@ func (l *lab) readPartition(t *client.Topic, p int32) (out []record.Record) {
 				out = append(out, rec)
 			}
 		}
-		if offset == before {
-			return out
-		}
 	}
+	return out
 }
 
 func values(records []record.Record) (out []string) {
@@ -357,7 +415,7 @@ type counter struct {
 	topic   string
 	next    int
 	offered int
-	stored  int
+	stored  atomic.Int64
 	stopped bool
 }
 
@@ -412,7 +470,7 @@ func (c *counter) Poll(ctx context.Context) ([]*plugin.SourceRecord, error) {
 }
 
 func (c *counter) Stored(context.Context) error {
-	c.stored = c.offered
+	c.stored.Store(int64(c.offered))
 	return nil
 }
 
@@ -424,9 +482,7 @@ func (c *counter) Stop(context.Context) error {
 // next is where the source goes on, by what is stored.
 func (l *lab) next() int {
 	l.t.Helper()
-	if err := l.store.FreshOffsets(l.t.Context()); err != nil {
-		return -1
-	}
+	until(l.t, "what is stored is known", func() bool { return l.store.FreshOffsets(l.t.Context()) == nil })
 	at := l.store.Offset("c", map[string]any{"source": "numbers"})
 	if at == nil {
 		return 0

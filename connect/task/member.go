@@ -19,7 +19,7 @@ import (
 
 // Times of a member.
 const (
-	memberSession = 3 * time.Second  // after which the group goes on without a member that is not heard of
+	memberSession = 3 * time.Second  // the default of Options.Session
 	rebalanceTime = 60 * time.Second // that a member has to give partitions up
 	beatLimit     = 10 * time.Second // of a heartbeat, beyond its wait
 	leaveLimit    = 2 * time.Second
@@ -41,6 +41,7 @@ type member struct {
 	topics   []string
 	pattern  string
 	mark     string        // of commits; of the task, not of the loop
+	session  time.Duration // after which the group goes on without the member if it is not heard of
 	woken    chan struct{} // has an element when the loop is to look again
 
 	mu       sync.Mutex
@@ -212,11 +213,11 @@ func (m *member) beatLocked() (*kmsg.ConsumerGroupHeartbeatRequest, time.Duratio
 		if m.released {
 			return req, 0
 		}
-		wait := memberSession / 2
+		wait := m.session / 2
 		ktag.SetHeartbeatWait(&req.UnknownTags, int32(wait.Milliseconds()))
 		return req, wait
 	}
-	ktag.SetSessionTimeout(&req.UnknownTags, int32(memberSession.Milliseconds()))
+	ktag.SetSessionTimeout(&req.UnknownTags, int32(m.session.Milliseconds()))
 	ktag.SetClient(&req.UnknownTags, m.name, m.host)
 	req.RebalanceTimeoutMillis = int32(rebalanceTime.Milliseconds())
 	req.SubscribedTopicNames = append([]string{}, m.topics...)

@@ -11,6 +11,7 @@ import (
 type wanted struct {
 	mu      sync.Mutex
 	paused  bool          // guarded by mu
+	heard   bool          // guarded by mu: the task knows that it is to be paused
 	changed chan struct{} // guarded by mu
 }
 
@@ -19,13 +20,21 @@ func newWanted() *wanted { return &wanted{changed: make(chan struct{})} }
 func (w *wanted) get() (bool, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.heard = w.paused
 	return w.paused, w.changed
+}
+
+// reached says whether the task was told to pause. From then on it does nothing.
+func (w *wanted) reached() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heard
 }
 
 func (w *wanted) set(paused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.paused = paused
+	w.paused, w.heard = paused, false
 	close(w.changed)
 	w.changed = make(chan struct{})
 }

@@ -41,6 +41,8 @@ type Options struct {
 	Defaults Converters
 	// FlushInterval is how often a sink is asked what may be committed; 5 s by default.
 	FlushInterval time.Duration
+	// Session is how long a sink's task may not be heard of before its group goes on without it; 3 s by default.
+	Session time.Duration
 	// NoTopicCreation leaves it to the cluster whether a topic is made that is not there.
 	NoTopicCreation bool
 	// NoTopicTracking leaves out to note which topics a connector uses.
@@ -90,6 +92,9 @@ func New(o Options) (*Runner, error) {
 	}
 	if o.FlushInterval <= 0 {
 		o.FlushInterval = 5 * time.Second
+	}
+	if o.Session <= 0 {
+		o.Session = memberSession
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -18,11 +18,11 @@ import (
 
 // Times and bounds of sinks.
 const (
-	emptyEvery   = time.Second     // a sink is called at least so often, so that its timers run
-	putPause     = time.Second     // before a batch comes again
-	longestPut   = time.Minute     // between two tries
-	confirmLimit = 2 * time.Second // to hear whether the group went on without the task
-	batchLimit   = 8 << 20         // bytes of keys, values and headers in a batch
+	emptyEvery   = time.Second      // a sink is called at least so often, so that its timers run
+	putPause     = time.Second      // before a batch comes again
+	longestPut   = time.Minute      // between two tries
+	confirmLimit = 10 * time.Second // to hear whether the group went on without the task
+	batchLimit   = 8 << 20          // bytes of keys, values and headers in a batch
 	slabSize     = 512
 	sinkCodecs   = 2
 )
@@ -140,6 +140,7 @@ func (s *sink) join() {
 		name: "connector-consumer-" + s.spec.Connector + "-" + strconv.Itoa(s.spec.ID), host: s.opts.ClientHost,
 		topics: s.set.topics, pattern: s.set.pattern, woken: make(chan struct{}, 1), draw: draw, id: draw(),
 		held: make(map[client.TopicPartition][16]byte), changed: make(chan struct{}), mark: s.mark,
+		session: s.opts.Session,
 	}
 }
 

@@ -64,7 +64,7 @@ func TestSinkThatOpensLater(t *testing.T) {
 	}, "topics", "in"))
 	until(t, "all is written", func() bool { return o.count() == 10 })
 	require.NoError(t, j.stop())
-	require.Equal(t, int32(3), opens.Load())
+	require.GreaterOrEqual(t, opens.Load(), int32(3))
 
 	bad := errors.New("no such schema")
 	err := l.start(l.runner(), sinkSpec(func() plugin.SinkTask {
@@ -187,33 +187,29 @@ func TestSinkMarksCommits(t *testing.T) {
 	l.produce("in", 0, numbers(0, 10)...)
 	o := newOutside()
 	mark := strings.Repeat("m", 100)
-	runs := 0
-	opened := func() bool {
+	opens := func() int {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		return len(o.opens) == runs
+		return len(o.opens)
 	}
-	write := func() {
+	write := func() (found string) {
 		t.Helper()
-		runs++
+		before := opens()
 		j := l.start(l.runner(), sinkSpec(func() plugin.SinkTask {
 			return &hooked{SinkTask: &ledger{o: o}, start: func(c plugin.SinkContext) { c.Mark(mark) }}
 		}, "topics", "in"))
-		until(t, "all is committed", func() bool { return opened() && l.committed("connect-c", "in", 0) == 10 })
+		until(t, "all is committed", func() bool { return opens() > before && l.committed("connect-c", "in", 0) == 10 })
 		require.NoError(t, j.stop())
+		return o.opens[before].Mark
 	}
-	write()
-	require.Empty(t, o.opens[0].Mark)
-	write()
-	require.Equal(t, mark, o.opens[1].Mark)
+	require.Empty(t, write())
+	require.Equal(t, mark, write())
 	errs, err := l.client.CommitOffsets(t.Context(), client.GroupCommit{
 		Group: "connect-c", Epoch: -1,
 		Offsets: []client.CommittedOffset{{TopicPartition: client.TopicPartition{Topic: "in"}, Offset: 9, LeaderEpoch: -1}},
 	})
 	require.NoError(t, errors.Join(append(errs, err)...))
 	mark = strings.Repeat("m", 10_000) // more than may be committed
-	write()
-	require.Empty(t, o.opens[2].Mark)
-	write()
-	require.Empty(t, o.opens[3].Mark)
+	require.Empty(t, write())
+	require.Empty(t, write())
 }

@@ -65,7 +65,7 @@ func (o *outside) all() (out []string) {
 type ledger struct {
 	o      *outside
 	c      plugin.SinkContext
-	epochs map[client.TopicPartition]int
+	epochs map[client.TopicPartition]int // guarded by o.mu: of what is open
 	at     map[client.TopicPartition]int64
 	fails  func(n int) error                // of the n-th put, before it; may be nil
 	reject func(r *plugin.SinkRecord) error // may be nil
@@ -76,9 +76,18 @@ type ledger struct {
 var errLedger = errors.New("somebody else has the partition")
 
 func (s *ledger) Start(_ context.Context, props map[string]string, c plugin.SinkContext) error {
-	s.c, s.props = c, props
-	s.epochs, s.at = map[client.TopicPartition]int{}, map[client.TopicPartition]int64{}
+	s.c, s.props, s.at = c, props, map[client.TopicPartition]int64{}
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	s.epochs = map[client.TopicPartition]int{}
 	return nil
+}
+
+// holds is how many partitions are open.
+func (s *ledger) holds() int {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	return len(s.epochs)
 }
 
 func (s *ledger) Open(_ context.Context, partitions []plugin.OpenPartition) error {
@@ -237,7 +246,9 @@ func TestSinkGoesOnFromGroup(t *testing.T) {
 	o := newOutside()
 	make := func() plugin.SinkTask { return &plain{ledger{o: o}} }
 	j := l.start(l.runner(), sinkSpec(make, "topics", "in"))
-	until(t, "all are written", func() bool { return o.count() == 10 })
+	until(t, "all are written and committed", func() bool {
+		return o.count() == 10 && l.committed("connect-c", "in", 0) == 10
+	})
 	require.NoError(t, j.stop())
 	l.produce("in", 0, numbers(10, 20)...)
 	j = l.start(l.runner(), sinkSpec(make, "topics", "in"))
@@ -284,7 +295,7 @@ func TestSinkPassesOverControlAndAborted(t *testing.T) {
 	require.NoError(t, err)
 	var want []string
 	for i := range 20 {
-		s := l.client.NewSender(topic, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: time.Second, Txn: &p})
+		s := l.client.NewSender(topic, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: time.Minute, Txn: &p})
 		for k := range 5 {
 			v := fmt.Sprint(i, ".", k)
 			require.NoError(t, s.Add(record.Record{Value: []byte(v), Timestamp: 1}, 0))
@@ -404,7 +415,7 @@ func TestSinkKeepsItsPlacesWhenTasksComeAndGo(t *testing.T) {
 	runner := l.runner()
 	var jobs []*job
 	errs := 0
-	limit := time.Now().Add(60 * time.Second)
+	limit := time.Now().Add(patience)
 	for o.count() < partitions*each && time.Now().Before(limit) {
 		spec.ID++
 		jobs = append(jobs, l.start(runner, spec))
@@ -426,10 +437,13 @@ func TestSinkKeepsItsPlacesWhenTasksComeAndGo(t *testing.T) {
 	}
 	wg.Wait()
 	require.Equal(t, partitions*each, o.count())
+	spec.ID++
+	last := l.start(runner, spec) // commits what others had no time for
 	for at, v := range o.values {
 		require.Equal(t, numbers(0, each), v, "%v", at)
-		require.Equal(t, int64(each), l.committed("connect-c", at.Topic, at.Partition))
+		until(t, "all is committed", func() bool { return l.committed("connect-c", at.Topic, at.Partition) == each })
 	}
+	require.NoError(t, last.stop())
 	t.Logf("%d opened, %d closed, %d lost, %d fenced, %d failed", len(o.opens), o.closed, o.lost, o.fenced, errs)
 	require.Zero(t, errs, "no task fails when others come and go")
 }
@@ -489,13 +503,11 @@ func TestSinkIsCalledWithNothing(t *testing.T) {
 	j := l.start(l.runner(), s)
 	until(t, "it is called", func() bool { return puts.Load() >= 2 })
 	target.set(true)
-	until(t, "it is paused", func() bool {
-		before := puts.Load()
-		<-time.After(1200 * time.Millisecond)
-		return puts.Load() == before
-	})
+	until(t, "it is paused", target.reached)
+	before := puts.Load()
 	l.produce("in", 0, "a")
-	<-time.After(100 * time.Millisecond)
+	<-time.After(1200 * time.Millisecond)
+	require.Equal(t, before, puts.Load())
 	require.Zero(t, o.count())
 	target.set(false)
 	until(t, "it goes on", func() bool { return o.count() == 1 })

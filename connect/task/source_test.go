@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,14 +31,15 @@ func TestSourceWritesRecordsAndOffsets(t *testing.T) {
 	s := sourceSpec(func() plugin.SourceTask { return c })
 	s.Running = func() { close(running) }
 	j := l.start(l.runner(), s)
-	<-running
+	j.reaches(running)
 	until(t, "all are stored", func() bool { return l.next() == 1000 })
+	until(t, "the source knows that they are", func() bool { return c.stored.Load() == 1000 })
+	until(t, "its topic is noted", func() bool {
+		return l.store.Fresh(t.Context()) == nil && slices.Equal([]string{"numbers"}, l.store.Topics("c"))
+	})
 	require.NoError(t, j.stop())
 	require.Equal(t, numbers(0, 1000), values(l.read("numbers")))
-	require.Equal(t, 1000, c.stored)
 	require.True(t, c.stopped)
-	require.NoError(t, l.store.Fresh(t.Context()))
-	require.Equal(t, []string{"numbers"}, l.store.Topics("c"))
 }
 
 // TestSourceSplitsLargePolls writes a poll of many megabytes, in one transaction of several requests.
@@ -197,11 +199,10 @@ func TestSourceDirAndPause(t *testing.T) {
 	require.DirExists(t, dir)
 	until(t, "it writes", func() bool { return l.next() > 3 })
 	target.set(true)
-	until(t, "it is paused", func() bool {
-		before := polls.Load()
-		<-time.After(200 * time.Millisecond)
-		return polls.Load() == before
-	})
+	until(t, "it is paused", target.reached)
+	before := polls.Load()
+	<-time.After(200 * time.Millisecond)
+	require.Equal(t, before, polls.Load())
 	target.set(false)
 	at := l.next()
 	until(t, "it goes on", func() bool { return l.next() > at })
