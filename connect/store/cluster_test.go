@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -150,7 +151,9 @@ func TestLeaderIsKilledWhileTwoUpdate(t *testing.T) {
 	}
 	for _, s := range stores {
 		require.NoError(t, s.Fresh(t.Context()))
-		require.Equal(t, anew.Configs(), s.Configs())
+		require.Eventually(t, func() bool { // what is in doubt may be written later still
+			return reflect.DeepEqual(anew.Configs(), s.Configs())
+		}, 30*time.Second, 10*time.Millisecond)
 	}
 }
 
@@ -228,8 +231,8 @@ func TestIdleCostsLittle(t *testing.T) {
 	require.NoError(t, r.FreshOffsets(t.Context()))
 	before, began := all.Load(), time.Now()
 	require.Never(t, func() bool {
-		// A fetch and a look at the metadata for each topic.
-		return all.Load()-before > 3*2*(1+int64(time.Since(began)/(2*time.Second)))
+		// A fetch and a look at the metadata for each topic; one more, in case a fetch is answered a little too early.
+		return all.Load()-before > 3*2*(2+int64(time.Since(began)/(2*time.Second)))
 	}, 5*time.Second, 50*time.Millisecond)
 }
 
