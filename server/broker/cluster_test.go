@@ -293,7 +293,7 @@ func (c *cluster) create(name string, replicas [][]int32, configs ...string) {
 	require.Zero(c.t, r.Items[0].Code, r.Items[0].Message)
 }
 
-// await waits in fake time.
+// await waits in fake time. The command that has brought it about is applied by all members then.
 func (c *cluster) await(what string, is func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !is(); {
@@ -302,6 +302,8 @@ func (c *cluster) await(what string, is func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	c.turn <- struct{}{}
+	<-c.turn
 }
 
 // link is the network between two ends: it encodes and decodes what passes.
