@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -128,12 +129,15 @@ func nameOf(code int16) string {
 	return codeError(code).Message
 }
 
-// do does one step, again for as long as it is to wait.
+// do does one step, again for as long as it is to wait: for the transaction before, or for a log that is being read.
 func (s *side) do(ctx context.Context, step string) string {
 	words := append(strings.Fields(step), "", "")
-	for range 100_000 {
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-pause.C {
 		text := s.try(ctx, words)
-		if !strings.HasPrefix(text, kerr.ConcurrentTransactions.Message) {
+		if !strings.HasPrefix(text, kerr.ConcurrentTransactions.Message) &&
+			!strings.HasPrefix(text, kerr.CoordinatorLoadInProgress.Message) {
 			return text
 		}
 	}
