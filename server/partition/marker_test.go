@@ -518,7 +518,7 @@ func TestFollowerCommitsBeforeItHasLooked(t *testing.T) {
 	require.Equal(t, int64(4), h.replica.Bounds().LastStable)
 
 	w := partition.NewWaiter()
-	w.Start(10 * time.Second)
+	w.Start(time.Minute)
 	defer w.Stop()
 	require.NoError(t, f.WatchStable(w, 4))
 	take(markerOf(1, 2, record.ControlAbort))
