@@ -160,18 +160,20 @@ func TestLateHeartbeatUnderANewController(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := started(t, 3, controller.Config{})
-			stop(t, c)
-			c.quorum.elect()
-			require.True(t, c.send(t, c.heartbeat(3)).IsFenced)
-			require.True(t, c.machine.Image().Broker(3).Fenced)
-			require.True(t, c.send(t, c.stopping(3)).ShouldShutdown)
+			synctest.Test(t, func(t *testing.T) {
+				c := started(t, 3, controller.Config{})
+				stop(t, c)
+				c.quorum.elect()
+				require.True(t, c.send(t, c.heartbeat(3)).IsFenced)
+				require.True(t, c.machine.Image().Broker(3).Fenced)
+				require.True(t, c.send(t, c.stopping(3)).ShouldShutdown)
 
-			again := registration(3)
-			again.IncarnationID[1]++
-			require.Zero(t, c.register(t, again).ErrorCode)
-			c.beat(t, 3)
-			require.True(t, c.machine.Image().Active(3), "the next process serves")
+				again := registration(3)
+				again.IncarnationID[1]++
+				require.Zero(t, c.register(t, again).ErrorCode)
+				c.beat(t, 3)
+				require.True(t, c.machine.Image().Active(3), "the next process serves")
+			})
 		})
 	}
 }
@@ -186,13 +188,15 @@ func TestShutdownOfAFollowerIsImmediate(t *testing.T) {
 
 // What nobody else can lead does not keep a broker from stopping: its partition is without a leader then.
 func TestShutdownOfTheLastReplica(t *testing.T) {
-	c := started(t, 2, controller.Config{})
-	c.mustCreate(t, assigned("t", []int32{0, 2}))
-	require.False(t, c.send(t, c.stopping(2)).ShouldShutdown)
-	require.Equal(t, int32(2), c.partition("t", 0).Leader, "it leads until it goes")
-	c.beat(t, 1)
-	require.True(t, c.send(t, c.stopping(2)).ShouldShutdown)
-	require.Equal(t, int32(-1), c.partition("t", 0).Leader)
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 2, controller.Config{})
+		c.mustCreate(t, assigned("t", []int32{0, 2}))
+		require.False(t, c.send(t, c.stopping(2)).ShouldShutdown)
+		require.Equal(t, int32(2), c.partition("t", 0).Leader, "it leads until it goes")
+		c.beat(t, 1)
+		require.True(t, c.send(t, c.stopping(2)).ShouldShutdown)
+		require.Equal(t, int32(-1), c.partition("t", 0).Leader)
+	})
 }
 
 // A cluster of one broker stops without a word in the log, and its partitions keep their leader epochs.
@@ -214,29 +218,31 @@ func TestHeartbeatWithoutAgreement(t *testing.T) {
 }
 
 func TestUnregisterBroker(t *testing.T) {
-	c := started(t, 3, controller.Config{})
-	c.mustCreate(t, assigned("t", []int32{0, 2}))
-	unregister := func(id int32) *kmsg.UnregisterBrokerResponse {
-		r := kmsg.NewPtrUnregisterBrokerRequest()
-		r.BrokerID = id
-		resp, err := r.RequestWith(t.Context(), c)
-		require.NoError(t, err)
-		return resp
-	}
-	resp := unregister(3)
-	requireCode(t, kerr.InvalidRequest, resp.ErrorCode, resp.ErrorMessage)
-	c.send(t, c.stopping(3))
-	resp = unregister(3)
-	requireCode(t, nil, resp.ErrorCode, resp.ErrorMessage)
-	require.Equal(t, c.machine.Image().Index, appliedIndex(t, &resp.UnknownTags))
-	require.Nil(t, c.machine.Image().Broker(3))
-	resp = unregister(3)
-	requireCode(t, kerr.BrokerIDNotRegistered, resp.ErrorCode, resp.ErrorMessage)
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 3, controller.Config{})
+		c.mustCreate(t, assigned("t", []int32{0, 2}))
+		unregister := func(id int32) *kmsg.UnregisterBrokerResponse {
+			r := kmsg.NewPtrUnregisterBrokerRequest()
+			r.BrokerID = id
+			resp, err := r.RequestWith(t.Context(), c)
+			require.NoError(t, err)
+			return resp
+		}
+		resp := unregister(3)
+		requireCode(t, kerr.InvalidRequest, resp.ErrorCode, resp.ErrorMessage)
+		c.send(t, c.stopping(3))
+		resp = unregister(3)
+		requireCode(t, nil, resp.ErrorCode, resp.ErrorMessage)
+		require.Equal(t, c.machine.Image().Index, appliedIndex(t, &resp.UnknownTags))
+		require.Nil(t, c.machine.Image().Broker(3))
+		resp = unregister(3)
+		requireCode(t, kerr.BrokerIDNotRegistered, resp.ErrorCode, resp.ErrorMessage)
 
-	fence := c.heartbeat(2)
-	fence.WantFence = true
-	c.send(t, fence)
-	resp = unregister(2)
-	requireCode(t, kerr.InvalidRequest, resp.ErrorCode, resp.ErrorMessage)
-	require.Contains(t, *resp.ErrorMessage, "t")
+		fence := c.heartbeat(2)
+		fence.WantFence = true
+		c.send(t, fence)
+		resp = unregister(2)
+		requireCode(t, kerr.InvalidRequest, resp.ErrorCode, resp.ErrorMessage)
+		require.Contains(t, *resp.ErrorMessage, "t")
+	})
 }

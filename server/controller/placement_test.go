@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -86,30 +87,32 @@ func TestNoBrokers(t *testing.T) {
 // Brokers out of service get replicas only where there are too few others, and lead nothing; but a partition is in
 // as many racks as it can be even so.
 func TestPlacementAvoidsBrokersOutOfService(t *testing.T) {
-	c := started(t, 5, controller.Config{})
-	c.mustCreate(t, assigned("alone", []int32{0, 5}))
-	fence := c.heartbeat(4)
-	fence.WantFence = true
-	c.send(t, fence)
-	c.send(t, c.stopping(5))
-	require.True(t, c.machine.Image().Broker(5).ShuttingDown)
-	c.mustCreate(t, newTopic("three", 30, 3))
-	for _, p := range c.machine.Image().Topic("three").Partitions {
-		require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas)
-	}
-	c.mustCreate(t, newTopic("five", 30, 5))
-	for _, p := range c.machine.Image().Topic("five").Partitions {
-		require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas[:3])
-		require.Equal(t, p.Replicas[0], p.Leader)
-		require.Len(t, p.ISR, 3)
-	}
-	for _, id := range []int32{1, 2, 3} {
-		fence := c.heartbeat(id)
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, 5, controller.Config{})
+		c.mustCreate(t, assigned("alone", []int32{0, 5}))
+		fence := c.heartbeat(4)
 		fence.WantFence = true
 		c.send(t, fence)
-	}
-	answer := c.create(t, newTopic("none", 1, 1))[0]
-	requireCode(t, kerr.InvalidReplicationFactor, answer.ErrorCode, answer.ErrorMessage)
+		c.send(t, c.stopping(5))
+		require.True(t, c.machine.Image().Broker(5).ShuttingDown)
+		c.mustCreate(t, newTopic("three", 30, 3))
+		for _, p := range c.machine.Image().Topic("three").Partitions {
+			require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas)
+		}
+		c.mustCreate(t, newTopic("five", 30, 5))
+		for _, p := range c.machine.Image().Topic("five").Partitions {
+			require.ElementsMatch(t, []int32{1, 2, 3}, p.Replicas[:3])
+			require.Equal(t, p.Replicas[0], p.Leader)
+			require.Len(t, p.ISR, 3)
+		}
+		for _, id := range []int32{1, 2, 3} {
+			fence := c.heartbeat(id)
+			fence.WantFence = true
+			c.send(t, fence)
+		}
+		answer := c.create(t, newTopic("none", 1, 1))[0]
+		requireCode(t, kerr.InvalidReplicationFactor, answer.ErrorCode, answer.ErrorMessage)
+	})
 }
 
 func TestRacksComeBeforeService(t *testing.T) {

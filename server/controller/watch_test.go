@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -266,10 +265,17 @@ func TestNewControllerProbesEveryone(t *testing.T) {
 // What cannot be reached may live: only its session ends it. Probes that hang are bounded.
 func TestHangingProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var now, most atomic.Int32
+		var mu sync.Mutex
+		var now, most int // guarded by mu
+		count := func(more int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += more
+			most = max(most, now)
+		}
 		probe := func(ctx context.Context, _ *metadata.Broker) error {
-			most.Store(max(most.Load(), now.Add(1)))
-			defer now.Add(-1)
+			count(1)
+			defer count(-1)
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -277,7 +283,9 @@ func TestHangingProbesAreBounded(t *testing.T) {
 		fenced := c.watchFencing(t)
 		c.beatFor(t, sessionTimeout-time.Nanosecond, 1)
 		require.Empty(t, fenced.soFar())
-		require.Equal(t, int32(8), most.Load())
+		mu.Lock()
+		require.Equal(t, 8, most)
+		mu.Unlock()
 		c.beatFor(t, time.Second, 1)
 		require.Len(t, fenced.soFar(), 29)
 	})
