@@ -111,10 +111,7 @@ func TestDirectTellsWhatFailed(t *testing.T) {
 	require.ErrorIs(t, err, peer.ErrNotSent)
 	require.ErrorContains(t, err, "this is node 3")
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	o.URL = "http://" + l.Addr().String()
-	require.NoError(t, l.Close())
+	o.URL = nobody
 	require.ErrorIs(t, fetchBytes(t.Context(), peer.NewClient(o), 10), peer.ErrNotSent)
 }
 
@@ -165,7 +162,7 @@ func TestDirectBadAnswers(t *testing.T) {
 			wg.Go(func() { answerWith(l, answer) })
 			o := peer.ClientOptions{Node: 2, URL: "http://" + l.Addr().String(), Credential: secret}
 			direct(t, &o)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			require.Error(t, fetchBytes(ctx, peer.NewClient(o), 1))
 			require.NoError(t, ctx.Err())
