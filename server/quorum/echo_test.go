@@ -101,7 +101,7 @@ func TestRestingLeaderThatIsCutOffGivesUp(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			require.Less(t, time.Since(began), 900*time.Millisecond)
-			require.Less(t, c.awaitLeader(old.id), 5*time.Second)
+			require.Less(t, c.awaitLeader(old.id), 30*time.Second, "elections may come to nothing a few times")
 			c.net.Heal()
 			time.Sleep(5 * time.Second)
 			c.agree()
