@@ -50,6 +50,7 @@ type Cluster struct {
 
 // member is one node of the cluster, running or not.
 type member struct {
+	hold    hold // of its port, for as long as the cluster lasts
 	address string
 	dir     string
 	starts  uint64
@@ -67,22 +68,24 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	}
 	c := &Cluster{t: t, opts: o, Client: &http.Client{Transport: &http.Transport{}}}
 	root := t.TempDir()
+	t.Cleanup(c.close)
 	var listeners []net.Listener
 	for i := range o.Nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		h, err := holdPort()
+		require.NoError(t, err)
+		l, err := net.Listen("tcp", h.address())
 		require.NoError(t, err)
 		listeners = append(listeners, l)
 		c.members = append(c.members, &member{
-			address: l.Addr().String(), dir: filepath.Join(root, "node-"+strconv.Itoa(i+1)),
+			hold: h, address: h.address(), dir: filepath.Join(root, "node-"+strconv.Itoa(i+1)),
 		})
 		if i < 3 {
-			c.voters = append(c.voters, quorum.Voter{ID: int32(i + 1), Address: "http://" + l.Addr().String()})
+			c.voters = append(c.voters, quorum.Voter{ID: int32(i + 1), Address: "http://" + h.address()})
 		}
 	}
 	if o.Nodes == 2 {
 		c.voters = c.voters[:1]
 	}
-	t.Cleanup(c.close)
 	for i := range o.Nodes {
 		c.start(i+1, listeners[i])
 	}
@@ -90,7 +93,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	return c
 }
 
-// start starts a node. Without a listener it takes the port it had before.
+// start starts a node. Without a listener it listens on its port itself.
 func (c *Cluster) start(id int, l net.Listener) {
 	c.t.Helper()
 	m := c.members[id-1]
@@ -129,7 +132,7 @@ func (c *Cluster) start(id int, l net.Listener) {
 // AwaitReady waits until all running nodes have joined.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for id, m := range c.members {
 		if m.node != nil {
@@ -171,5 +174,6 @@ func (c *Cluster) close() {
 			_ = m.node.Close() // a test may have left it in any state
 			m.node = nil
 		}
+		c.members[id-1].hold.release()
 	}
 }

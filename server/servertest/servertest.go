@@ -123,8 +123,8 @@ func (n *Node) Stop() {
 	n.node = nil
 }
 
-// freshWait is how long a read of the schema registry waits for the end of its log in a test, where an old answer for want
-// of a prompt one would be a fault that is none.
+// freshWait is how long a read of the schema registry waits for the end of its log in a test, where an old answer for
+// want of a prompt one would be a fault that is none.
 const freshWait = 20 * time.Second
 
 // NewDisk is an empty disk in memory, for tests that may not know package storagetest.
