@@ -324,8 +324,8 @@ func (m *Member) locate(ctx context.Context, parts []*part) error {
 	if pin {
 		return m.commitParts(ctx, commit)
 	}
-	if reset == Latest {
-		m.rememberStart(commit)
+	if reset == Latest && len(commit) > 0 {
+		return m.rememberStart(ctx, commit)
 	}
 	return nil
 }
@@ -346,19 +346,26 @@ func (m *Member) noPlace(ctx context.Context, in client.TopicPartition, outside 
 }
 
 // rememberStart keeps with the coordinator where the member began at the end, as if it had sought there: another node
-// that took it over would begin at another end, and skip what is between.
-func (m *Member) rememberStart(at []commitOf) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range at {
-		m.seeks[c.part.TopicPartition] = c.offset
-	}
-	if _, err := encodeState(m.stateLocked()); err != nil { // so many partitions cannot be kept
+// that took it over would begin at another end, and skip what is between. It waits until the coordinator knows, before
+// the client hears of anything; where that takes too long, or cannot be kept, the member reads on all the same.
+func (m *Member) rememberStart(ctx context.Context, at []commitOf) error {
+	bounded, cancel := context.WithTimeout(ctx, beatLimit)
+	defer cancel()
+	err := m.update(bounded, func() (func(), error) {
 		for _, c := range at {
-			delete(m.seeks, c.part.TopicPartition)
+			m.seeks[c.part.TopicPartition] = c.offset
 		}
-		return
+		return func() { // so many partitions cannot be kept
+			for _, c := range at {
+				delete(m.seeks, c.part.TopicPartition)
+			}
+		}, nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, ErrMoved), errors.Is(err, ErrUnknownMember), errors.Is(err, ErrFenced):
+		return err
 	}
-	m.version++
-	m.wakeLocked()
+	return nil
 }
