@@ -159,7 +159,7 @@ func TestConsumerReadsSchemaHeaders(t *testing.T) {
 	require.NoError(t, err)
 	topic, err := f.client.Topic(t.Context(), "orders", client.Refuse)
 	require.NoError(t, err)
-	s := f.client.NewSender(topic, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: 10 * time.Second})
+	s := f.client.NewSender(topic, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: 30 * time.Second})
 	defer s.Release()
 	require.NoError(t, s.Add(record.Record{
 		Value: []byte("\x06\x00"), Headers: []record.Header{{Key: "__value_schema_id", Value: guid}},

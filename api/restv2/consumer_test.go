@@ -276,7 +276,7 @@ func TestConsumerSubscription(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return f.get(c+"/assignments").text == `{"partitions":[{"topic":"order-a","partition":0},`+
 			`{"topic":"order-b","partition":0}]}`
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	f.refused(f.post(c+"/subscription", `{"topics":["orders"]}`), 409, 40903, "mutually exclusive")
 	f.done(f.post(c+"/subscription", `{"topics":[]}`))
 
@@ -486,7 +486,7 @@ func TestConsumerMinBytes(t *testing.T) {
 	f := startNode(t)
 	f.store("orders", `"aaaaaaaa"`)
 	c := f.subscribed("g", `{"format":"json","auto.offset.reset":"earliest","fetch.min.bytes":30,`+
-		`"consumer.request.timeout.ms":20000}`, "orders")
+		`"consumer.request.timeout.ms":30000}`, "orders")
 	require.Equal(t, []int64{0}, offsets(f.read(c+"/records?timeout=300")), "what there is after the wait")
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -496,7 +496,7 @@ func TestConsumerMinBytes(t *testing.T) {
 	})
 	start := time.Now()
 	require.Equal(t, []int64{1, 2, 3}, offsets(f.read(c+"/records")), "in one answer")
-	require.Less(t, time.Since(start), 15*time.Second)
+	require.Less(t, time.Since(start), 25*time.Second)
 	wg.Wait()
 	f.store("orders", `"cccccccc"`, `"dddddddd"`, `"eeeeeeee"`)
 	require.Equal(t, []int64{4, 5}, offsets(f.read(c+"/records?max_bytes=25")), "the bound comes first")
@@ -517,18 +517,21 @@ func TestConsumerWait(t *testing.T) {
 	} {
 		c := f.created("g", x.config)
 		f.done(f.post(c+"/assignments", `{"partitions":[{"topic":"orders","partition":0}]}`))
-		start := time.Now()
-		require.Empty(t, f.read(c+"/records"+x.query))
-		require.GreaterOrEqual(t, time.Since(start), x.least, x)
-		require.Less(t, time.Since(start), x.most, x)
+		for took, tries := x.most, 0; took >= x.most; tries++ { // this machine may stand still now and then
+			require.Less(t, tries, 20, x)
+			start := time.Now()
+			require.Empty(t, f.read(c+"/records"+x.query))
+			took = time.Since(start)
+			require.GreaterOrEqual(t, took, x.least, x)
+		}
 	}
-	c := f.subscribed("waiting", `{"consumer.request.timeout.ms":20000,"auto.offset.reset":"earliest"}`, "orders")
+	c := f.subscribed("waiting", `{"consumer.request.timeout.ms":30000,"auto.offset.reset":"earliest"}`, "orders")
 	require.Empty(t, f.read(c+"/records?timeout=1"))
 	var wg sync.WaitGroup
 	wg.Go(func() { f.store("orders", `1`) })
 	start := time.Now()
 	require.Len(t, f.read(c+"/records"), 1)
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Less(t, time.Since(start), 25*time.Second)
 	wg.Wait()
 }
 
@@ -682,7 +685,7 @@ func TestConsumerConcurrentReads(t *testing.T) {
 	}
 	wg.Wait()
 	for { // who waited for another read in vain stopped early
-		got := f.read(c + "/records?timeout=100")
+		got := f.read(c + "/records?timeout=400")
 		if len(got) == 0 {
 			break
 		}
@@ -703,10 +706,10 @@ func TestConsumerGroupShares(t *testing.T) {
 	require.Equal(t, 3, strings.Count(f.get(a+"/assignments").text, "topic"))
 	b := f.subscribed("g", earliestJSON, "orders")
 	count := func(path string) int { return strings.Count(f.get(path+"/assignments").text, "topic") }
-	require.Eventually(t, func() bool { return count(a)+count(b) == 3 && count(b) > 0 }, 10*time.Second,
+	require.Eventually(t, func() bool { return count(a)+count(b) == 3 && count(b) > 0 }, time.Minute,
 		20*time.Millisecond)
 	f.done(f.call("DELETE", a, "", ""))
-	require.Eventually(t, func() bool { return count(b) == 3 }, 5*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return count(b) == 3 }, time.Minute, 20*time.Millisecond)
 }
 
 // HEAD takes no records away.
