@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/record"
@@ -32,10 +33,10 @@ func newCompactedCluster(t *testing.T) *compactedCluster {
 	c := &compactedCluster{t: t, want: map[string]string{}, Cluster: servertest.StartCluster(t, servertest.ClusterOptions{
 		Broker: map[string]string{"log.cleaner.backoff.ms": "10"},
 	})}
-	status, text := c.call(http.MethodPost, 1, "/v1/topics", `{"name":"kept","partitions":1,"replication_factor":3,`+
+	createTopic(t, c.Client, c.URL(1), `{"name":"kept","partitions":1,"replication_factor":3,`+
 		`"configs":{"cleanup.policy":"compact","min.cleanable.dirty.ratio":"0","internal.segment.bytes":"2000",`+
 		`"file.delete.delay.ms":"0","index.interval.bytes":"100"}}`)
-	require.Equal(t, http.StatusCreated, status, text)
+	everywhere(t, c.Cluster, "kept")
 	for id := range int64(40) { // producers whose only batch will be a header
 		c.produce(id, 0, fmt.Sprint("k", id%compactedKeys))
 	}
@@ -43,8 +44,7 @@ func newCompactedCluster(t *testing.T) *compactedCluster {
 		c.produce(-1, 0, fmt.Sprint("k", i%compactedKeys))
 	}
 	for id := 1; id <= 3; id++ {
-		require.Eventually(t, func() bool { return c.dropped(id) > 200 }, 30*time.Second, 20*time.Millisecond,
-			"node %d does not compact", id)
+		await(t, fmt.Sprintf("node %d has compacted", id), func() bool { return c.dropped(id) > 200 })
 	}
 	return c
 }
@@ -70,7 +70,7 @@ func (c *compactedCluster) produce(producer int64, sequence int32, key string) {
 	value := fmt.Sprintf(`{"n":%d}`, c.end)
 	b.Append(&record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte(key), Value: []byte(value)})
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = -1, 10_000
+	req.Acks, req.TimeoutMillis = -1, 60_000
 	part := kmsg.NewProduceRequestTopicPartition()
 	part.Records = b.Build()
 	topic := kmsg.NewProduceRequestTopic()
@@ -123,6 +123,10 @@ func TestReadersGoOverWhatIsCompactedAway(t *testing.T) {
 			c.Start(node)
 			c.AwaitReady()
 		}
+		await(t, "the new leader knows what is committed", func() bool {
+			resp, err := fetchRaw(c, c.end-1)
+			return err == nil && resp.Topics[0].Partitions[0].HighWatermark == c.end
+		})
 		c.readPages(2, "")
 	})
 }
@@ -132,7 +136,12 @@ func (c *compactedCluster) readPages(node int, query string) {
 	got, pages, at := map[string]string{}, 0, "offset=earliest"
 	last := int64(-1)
 	for {
-		status, text := c.call(http.MethodGet, node, "/v1/topics/kept/records?format=json&key_format=text&"+at+query, "")
+		var status int
+		var text string
+		await(c.t, "the topic is read", func() bool {
+			status, text = c.call(http.MethodGet, node, "/v1/topics/kept/records?format=json&key_format=text&"+at+query, "")
+			return !passing(status)
+		})
 		require.Equal(c.t, http.StatusOK, status, text)
 		var p compactedPage
 		require.NoError(c.t, json.Unmarshal([]byte(text), &p))
@@ -173,10 +182,15 @@ func (c *compactedCluster) readLive(path string) {
 func (c *compactedCluster) readRaw() {
 	empty, next := 0, int64(0)
 	for next < c.end {
-		resp, err := fetchRaw(c, next)
-		require.NoError(c.t, err)
-		part := &resp.Topics[0].Partitions[0]
-		require.Zero(c.t, part.ErrorCode)
+		var part *kmsg.FetchResponseTopicPartition
+		require.NoError(c.t, persist(c.t.Context(), func() error {
+			resp, err := fetchRaw(c, next)
+			if err != nil {
+				return err
+			}
+			part = &resp.Topics[0].Partitions[0]
+			return kerr.ErrorForCode(part.ErrorCode)
+		}))
 		require.NotEmpty(c.t, part.RecordBatches, "at offset %d", next)
 		for rest := part.RecordBatches; len(rest) > 0; {
 			b, after, err := record.Next(rest)

@@ -89,14 +89,14 @@ func (g *rig) restoreConnectors(t *testing.T) {
 	g.call(t, "PATCH", "/connectors/orders-stopped/offsets", map[string]any{"offsets": []map[string]any{{
 		"partition": map[string]string{"table": "public.orders"}, "offset": map[string]int{"incrementing": 42},
 	}}}, nil)
-	var status struct {
-		Connector struct{ State string }
-		Tasks     []struct{ State string }
-	}
-	require.Eventually(t, func() bool {
+	await(t, "the connector runs", func() bool {
+		var status struct {
+			Connector struct{ State string }
+			Tasks     []struct{ State string }
+		}
 		g.call(t, "GET", "/connectors/orders-source/status", nil, &status)
 		return status.Connector.State == "RUNNING" && len(status.Tasks) == 1 && status.Tasks[0].State == "RUNNING"
-	}, 20*time.Second, 5*time.Millisecond, "%+v", &status)
+	})
 	for _, logger := range []string{"root", "connect", "connect.task"} {
 		g.call(t, "PUT", "/admin/loggers/"+logger, map[string]string{"level": "WARN"}, nil)
 	}

@@ -15,15 +15,18 @@ import (
 	"millrace/client"
 )
 
-// asShown runs a line with a curl that does not wait for ever and tells the status behind the body.
-// A worker's page waits for records.
+// asShown runs a line with a curl that does not wait for ever and tells the status behind the body. A live stream has no
+// end: it is cut when a second has passed, or much later where its answer has not begun by then.
 const asShown = `curl() {
   case "$*" in
-  *text/event-stream*) most=1 ;;
-  */groups/*/records*) most=9 ;;
-  *) most=1 ;;
+  *text/event-stream*) mosts='1 60' ;;
+  *) mosts=60 ;;
   esac
-  command curl -sS --max-time $most -w '\n%{http_code}' "$@"
+  for most in $mosts; do
+    out=$(command curl -sS --max-time $most -w '\n%{http_code}' "$@" 2>&1; echo .)
+    case "$out" in *000.) ;; *) break ;; esac
+  done
+  printf %s "${out%.}"
 }
 `
 

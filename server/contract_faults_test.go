@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
@@ -92,12 +91,12 @@ func (g *rig) state(t *testing.T) []json.RawMessage {
 func (g *rig) settled(t *testing.T) []json.RawMessage {
 	t.Helper()
 	last := g.state(t)
-	require.Eventually(t, func() bool {
+	await(t, "nothing changes any more", func() bool {
 		now := g.state(t)
 		same := reflect.DeepEqual(last, now)
 		last = now
 		return same
-	}, 10*time.Second, time.Millisecond)
+	})
 	return last
 }
 

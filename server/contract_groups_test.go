@@ -41,13 +41,13 @@ func (g *rig) join(t *testing.T, group, member string) (epoch int32) {
 	beat.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	ktag.SetSessionTimeout(&beat.UnknownTags, int32((30 * time.Minute).Milliseconds()))
 	ktag.SetClient(&beat.UnknownTags, "billing-service", "/10.0.0.7")
-	require.Eventually(t, func() bool {
+	await(t, "the member has its partition", func() bool {
 		resp, err := beat.RequestWith(t.Context(), g.node.Requestor())
 		require.NoError(t, err)
 		require.Zero(t, resp.ErrorCode, "%v", resp.ErrorMessage)
 		beat = kmsg.NewPtrConsumerGroupHeartbeatRequest()
 		beat.Group, beat.MemberID, beat.MemberEpoch, beat.RebalanceTimeoutMillis = group, member, resp.MemberEpoch, -1
 		return resp.Assignment != nil && len(resp.Assignment.Topics) == 1
-	}, 20*time.Second, 5*time.Millisecond)
+	})
 	return beat.MemberEpoch
 }

@@ -46,6 +46,7 @@ func newRig(t *testing.T) *rig {
 			c.Broker = map[string]string{
 				"offsets.topic.num.partitions": "1", "group.consumer.assignment.interval.ms": "0",
 				"connect.config.providers.env.allowlist.pattern": "SHOP_.*",
+				"consumer.instance.timeout.ms":                   "1800000", // longer than the tests take
 			}
 			exampleConnectors(c)
 		},
@@ -312,7 +313,7 @@ type answer struct {
 }
 
 // patience bounds a request of the tests.
-const patience = 10 * time.Second
+const patience = 45 * time.Second
 
 // send sends the request. A live stream is cut by its context once an event has come.
 func (g *rig) send(t *testing.T, q *request) *answer {

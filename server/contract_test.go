@@ -152,7 +152,7 @@ func TestHeadAndOptionsFollowTheContract(t *testing.T) {
 	waiting.query.Set("offset", "latest")
 	waiting.query.Set("wait", "60s")
 	require.Equal(t, http.StatusOK, g.send(t, waiting).status, "and before patience ends")
-	require.Contains(t, metricsOf(t, g), "millrace_http_streams 0")
+	await(t, "no stream is open", func() bool { return strings.Contains(metricsOf(t, g), "millrace_http_streams 0") })
 }
 
 func metricsOf(t *testing.T, g *rig) string {

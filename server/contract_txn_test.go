@@ -17,7 +17,7 @@ func (g *rig) restoreTransactions(t *testing.T) {
 	t.Helper()
 	g.txns++
 	g.txn = "copier-" + strconv.Itoa(g.txns)
-	g.call(t, "POST", "/v1/transactions/"+g.txn, nil, nil)
+	g.call(t, "POST", "/v1/transactions/"+g.txn+"?timeout=5m", nil, nil)
 	g.call(t, "POST", "/v1/transactions/"+g.txn+"/offsets?epoch=0", map[string]any{
 		"offsets": []map[string]any{{"group": "copiers", "topic": "orders", "partition": 0, "offset": 1}},
 	}, nil)

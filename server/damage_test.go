@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -145,10 +144,10 @@ func readValues(t *testing.T, url string) (values []int, whole bool) {
 // awaitFile returns when a file ends so.
 func awaitFile(t *testing.T, name, end string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	await(t, name+" ends so", func() bool {
 		b, err := os.ReadFile(name)
 		return err == nil && strings.HasSuffix(string(b), end)
-	}, 10*time.Second, time.Millisecond)
+	})
 }
 
 // damaged is a data directory that a test damages. Names are patterns; what matches none is no error, as some files are

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 
 	"millrace/client"
 	"millrace/server"
+	"millrace/server/metadata"
 	"millrace/server/servertest"
 )
 
@@ -59,9 +61,13 @@ func tell(id int, w http.ResponseWriter, r *http.Request) {
 func coordinatorOf(t *testing.T, c *servertest.Cluster, via int, group string) int {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKeys = []string{group}
-	resp, err := req.RequestWith(t.Context(), c.Node(via).Requestor())
-	require.NoError(t, err)
-	require.NoError(t, kerr.ErrorForCode(resp.Coordinators[0].ErrorCode))
+	var resp *kmsg.FindCoordinatorResponse
+	require.NoError(t, persist(t.Context(), func() (err error) {
+		if resp, err = req.RequestWith(t.Context(), c.Node(via).Requestor()); err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.Coordinators[0].ErrorCode)
+	}))
 	return int(resp.Coordinators[0].NodeID)
 }
 
@@ -70,6 +76,7 @@ func elsewhere(t *testing.T, c *servertest.Cluster) (group string, node int) {
 	for i := 0; ; i++ {
 		group = fmt.Sprintf("group-%d", i)
 		if node = coordinatorOf(t, c, 1, group); node != 1 {
+			everywhere(t, c, metadata.GroupTopic)
 			return group, node
 		}
 	}
@@ -97,6 +104,7 @@ func requestTo(t *testing.T, method, url string, body io.Reader) *http.Request {
 // Whichever node is asked, the coordinator's serves, and sees the request as the client sent it.
 func TestForward(t *testing.T) {
 	c := forwarders(t, nil, tell)
+	_, _ = elsewhere(t, c) // so that there are coordinators
 	for i := range 9 {
 		group := fmt.Sprintf("a b/%d", i)
 		url := c.URL(i%3+1) + "/v1/groups/a%20b%2F" + fmt.Sprint(i) + "/x//y?q=1;2&e=%zz&f="
@@ -140,11 +148,16 @@ func TestForwardToLeader(t *testing.T) {
 	cl := client.New(c.Node(1).Requestor(), client.Options{})
 	for replica := int32(1); replica <= 3; replica++ {
 		name := fmt.Sprint("topic-", replica)
-		_, err := cl.CreateTopic(t.Context(), client.NewTopic{
-			Name: name, Assignments: map[int32][]int32{0: {replica}},
-		})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
+		require.NoError(t, persist(t.Context(), func() error {
+			_, err := cl.CreateTopic(t.Context(), client.NewTopic{
+				Name: name, Assignments: map[int32][]int32{0: {replica}},
+			})
+			if errors.Is(err, kerr.TopicAlreadyExists) { // an earlier try was done
+				return nil
+			}
+			return err
+		}))
+		await(t, fmt.Sprintf("node %d serves what it leads", replica), func() bool {
 			for via := 1; via <= 3; via++ {
 				status, s, _ := through(t, c, requestTo(t, http.MethodPost, c.URL(via)+"/v1/topics/"+name+"/x",
 					strings.NewReader("body")))
@@ -153,7 +166,7 @@ func TestForwardToLeader(t *testing.T) {
 				}
 			}
 			return true
-		}, 10*time.Second, 10*time.Millisecond, "node %d serves what it leads", replica)
+		})
 	}
 	status, s, _ := through(t, c, requestTo(t, http.MethodGet, c.URL(2)+"/v1/topics/none/x", nil))
 	require.Equal(t, http.StatusOK, status)
@@ -207,7 +220,11 @@ func TestForwardedStream(t *testing.T) {
 			}
 			close(started)
 		}()
-		next <- "first"
+		select {
+		case next <- "first":
+		case resp := <-started:
+			require.Fail(t, "the stream did not begin", "%v", resp)
+		}
 		resp := <-started
 		require.NotNil(t, resp)
 		t.Cleanup(func() { resp.Body.Close() })
@@ -268,7 +285,12 @@ func TestForwardedBody(t *testing.T) {
 	}()
 	_, err := to.Write(make([]byte, 1000))
 	require.NoError(t, err)
-	require.Equal(t, 1000, <-half, "the other node has what has been sent of a body that goes on")
+	select {
+	case n := <-half:
+		require.Equal(t, 1000, n, "the other node has what has been sent of a body that goes on")
+	case <-done:
+		require.Fail(t, "the request ended before its body did")
+	}
 	_, err = to.Write(make([]byte, 500_000))
 	require.NoError(t, err)
 	require.NoError(t, to.Close())

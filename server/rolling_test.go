@@ -14,24 +14,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/record"
+	"millrace/server"
 	"millrace/server/servertest"
 )
 
 // A rolling restart of a cluster of three under producers that need acks=all and name themselves to nobody: each
 // record is acknowledged, and is there once.
 func TestClusterRollingRestart(t *testing.T) {
-	c := servertest.StartCluster(t, servertest.ClusterOptions{})
-	create := kmsg.NewPtrCreateTopicsRequest()
-	create.TimeoutMillis = 10_000
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "t", 3, 3
-	minInSync := kmsg.NewCreateTopicsRequestTopicConfig()
-	minInSync.Name, minInSync.Value = "min.insync.replicas", kmsg.StringPtr("2")
-	topic.Configs = append(topic.Configs, minInSync)
-	create.Topics = append(create.Topics, topic)
-	created, err := create.RequestWith(t.Context(), c.Node(2).Requestor()) // which knows the topic then
-	require.NoError(t, err)
-	require.NoError(t, kerr.ErrorForCode(created.Topics[0].ErrorCode))
+	c := servertest.StartCluster(t, servertest.ClusterOptions{Change: func(cfg *server.Config) {
+		cfg.DrainTimeout = time.Minute // so that a slow machine has the time to hand everything over
+	}})
+	createTopic(t, c.Client, c.URL(2),
+		`{"name":"t","partitions":3,"replication_factor":3,"configs":{"min.insync.replicas":"2"}}`)
+	everywhere(t, c, "t")
 
 	r := &rolling{c: c}
 	r.through.Store(2)
@@ -50,7 +45,11 @@ func TestClusterRollingRestart(t *testing.T) {
 	r.stop.Store(true)
 	r.wg.Wait()
 	require.Empty(t, r.failed[:min(len(r.failed), 5)], "%d failed, %d were acknowledged", len(r.failed), len(r.acked))
-	got := r.readAll(t)
+	var got []string
+	await(t, "all can be read", func() bool { // a new leader learns a little later what is committed
+		got = r.readAll(t)
+		return len(got) >= len(r.acked)
+	})
 	slices.Sort(got)
 	slices.Sort(r.acked)
 	require.Equal(t, r.acked, got)
@@ -95,7 +94,7 @@ func (r *rolling) send(ctx context.Context, number int32, value string) error {
 	}
 	defer r.users[id].RUnlock()
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = -1, 30_000
+	req.Acks, req.TimeoutMillis = -1, 60_000
 	t := kmsg.NewProduceRequestTopic()
 	t.Topic = "t"
 	p := kmsg.NewProduceRequestTopicPartition()
@@ -121,7 +120,7 @@ func (r *rolling) more(t *testing.T, n int) {
 	r.mu.Unlock()
 	select {
 	case <-enough:
-	case <-time.After(time.Minute):
+	case <-time.After(longest):
 		require.FailNow(t, "nothing is acknowledged any more")
 	}
 }
@@ -137,10 +136,15 @@ func (r *rolling) readAll(t *testing.T) (values []string) {
 			p.Partition, p.FetchOffset, p.PartitionMaxBytes, p.CurrentLeaderEpoch = number, offset, 1<<20, -1
 			topic.Partitions = append(topic.Partitions, p)
 			req.Topics = append(req.Topics, topic)
-			resp, err := req.RequestWith(t.Context(), r.c.Node(1).Requestor())
-			require.NoError(t, err)
-			got := resp.Topics[0].Partitions[0]
-			require.NoError(t, kerr.ErrorForCode(got.ErrorCode))
+			var got kmsg.FetchResponseTopicPartition
+			require.NoError(t, persist(t.Context(), func() error {
+				resp, err := req.RequestWith(t.Context(), r.c.Node(1).Requestor())
+				if err != nil {
+					return err
+				}
+				got = resp.Topics[0].Partitions[0]
+				return kerr.ErrorForCode(got.ErrorCode)
+			}))
 			if len(got.RecordBatches) == 0 {
 				break
 			}

@@ -101,15 +101,15 @@ func (s *shaky) send(ctx context.Context, path, body string, header http.Header)
 // sure repeats a request until an answer comes that says what became of it.
 func (s *shaky) sure(path, body string, header http.Header) reply {
 	s.t.Helper()
-	for range 2_000 {
+	tick := time.NewTicker(between)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < longest; <-tick.C {
 		r, err := s.send(s.t.Context(), path, body, header)
 		if err == nil && !r.retry {
 			return r
 		}
-		pause := time.NewTimer(5 * time.Millisecond)
-		<-pause.C
 	}
-	require.Fail(s.t, "a request gets no answer", path)
+	s.t.Errorf("a request gets no answer: %s", path)
 	return reply{}
 }
 
@@ -128,11 +128,9 @@ func shakyCluster(t *testing.T, seed uint64) (*servertest.Cluster, *shaky) {
 		s.urls = append(s.urls, c.URL(id))
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		body := `{"name":"` + name + `","partitions":2,"replication_factor":3}`
-		r, err := s.once(t.Context(), "/v1/topics", body, http.Header{})
-		require.NoError(t, err)
-		require.Equal(t, http.StatusCreated, r.status, r.body)
+		createTopic(t, c.Client, s.url(), `{"name":"`+name+`","partitions":2,"replication_factor":3}`)
 	}
+	everywhere(t, c, "a", "b", "c")
 	return c, s
 }
 
@@ -151,7 +149,9 @@ func (s *shaky) committedValues(topic string) []int {
 			}
 			s.get(path, &page)
 			for _, r := range page.Records {
-				out = append(out, r.Value)
+				if r.Value != soundings {
+					out = append(out, r.Value)
+				}
 			}
 			if path = base + "&from=" + page.Next; len(page.Records) == 0 {
 				break
@@ -164,36 +164,57 @@ func (s *shaky) committedValues(topic string) []int {
 
 func (s *shaky) get(path string, into any) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.urls[0]+path, nil)
-	require.NoError(s.t, err)
-	resp, err := s.http.Do(r)
-	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(s.t, err)
-	require.Equal(s.t, http.StatusOK, resp.StatusCode, "%s: %s", path, body)
-	require.NoError(s.t, json.Unmarshal(body, into), "%s", body)
+	await(s.t, "there is an answer to "+path, func() bool {
+		r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.urls[0]+path, nil)
+		require.NoError(s.t, err)
+		resp, err := s.http.Do(r)
+		require.NoError(s.t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(s.t, err)
+		if passing(resp.StatusCode) {
+			return false
+		}
+		require.Equal(s.t, http.StatusOK, resp.StatusCode, "%s: %s", path, body)
+		require.NoError(s.t, json.Unmarshal(body, into), "%s", body)
+		return true
+	})
 }
 
 // settle waits until no transaction is open or ending.
 func (s *shaky) settle() {
 	s.t.Helper()
-	for range 3_000 {
+	await(s.t, "no transaction is open", func() bool {
 		var page struct {
 			Items []struct{ State string }
 		}
 		s.get("/v1/transactions?limit=1000", &page)
-		busy := slices.ContainsFunc(page.Items, func(i struct{ State string }) bool {
+		return !slices.ContainsFunc(page.Items, func(i struct{ State string }) bool {
 			return i.State == "open" || strings.HasSuffix(i.State, "ing")
 		})
-		if !busy {
-			return
-		}
-		pause := time.NewTimer(20 * time.Millisecond)
-		<-pause.C
-	}
-	require.Fail(s.t, "a transaction does not end")
+	})
+	s.sound()
 }
+
+// sound waits until the leaders know what is committed: they do when all replicas in sync have one record more.
+func (s *shaky) sound() {
+	s.t.Helper()
+	for _, topic := range []string{"a", "b", "c"} {
+		for partition := range 2 {
+			path := fmt.Sprintf("%s/v1/topics/%s/records?acks=all&partition=%d", s.urls[0], topic, partition)
+			await(s.t, "a record is taken", func() bool {
+				resp, err := s.http.Post(path, "application/json", strings.NewReader(fmt.Sprint(soundings)))
+				require.NoError(s.t, err)
+				require.NoError(s.t, resp.Body.Close())
+				require.True(s.t, resp.StatusCode == http.StatusOK || passing(resp.StatusCode), "status %d", resp.StatusCode)
+				return resp.StatusCode == http.StatusOK
+			})
+		}
+	}
+}
+
+// soundings is the value of records that are not those of a test.
+const soundings = -1
 
 // onceBody is a transaction over three topics and a group.
 func onceBody(value, worker, offset int) string {
@@ -235,11 +256,13 @@ func TestTransactionsByKeyTakeEffectOnce(t *testing.T) {
 		require.Equal(t, want, s.committedValues(topic), topic)
 	}
 	for w := range workers {
-		var page struct {
-			Partitions []struct{ Offset int }
-		}
-		s.get(fmt.Sprintf("/v1/groups/g%d/offsets", w), &page)
-		require.Equal(t, each, page.Partitions[0].Offset)
+		await(t, "the offsets are those of the last transaction", func() bool {
+			var page struct {
+				Partitions []struct{ Offset int }
+			}
+			s.get(fmt.Sprintf("/v1/groups/g%d/offsets", w), &page)
+			return len(page.Partitions) == 1 && page.Partitions[0].Offset == each
+		})
 	}
 }
 
@@ -319,7 +342,7 @@ func TestTransactionStepsTakeEffectOnce(t *testing.T) {
 func walk(s *shaky, w, each int) {
 	id := fmt.Sprintf("/v1/transactions/worker-%d", w)
 	epoch, done := -1, 0
-	for done < each {
+	for done < each && !s.t.Failed() {
 		if epoch < 0 {
 			var b struct{ Epoch int }
 			r := s.sure(id+"?timeout=20s", "", http.Header{"Idempotency-Key": {uuid.NewString()}})

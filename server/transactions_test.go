@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -27,25 +27,28 @@ type transactor struct {
 	sequences  map[string]int32
 }
 
-// patiently asks again for as long as the last transaction is being ended.
-func patiently(t *testing.T, do func() int16) error {
-	for range 1000 {
-		if code := do(); code != kerr.ConcurrentTransactions.Code {
-			return kerr.ErrorForCode(code)
+// patiently asks again while the last transaction is being ended, and while a coordinator or a leader is looked for.
+// Nothing that a transactor asks for does harm twice.
+func (p *transactor) patiently(do func() (int16, error)) error {
+	return persist(p.t.Context(), func() error {
+		code, err := do()
+		if err != nil {
+			return err
 		}
-	}
-	require.Fail(t, "the last transaction does not end")
-	return nil
+		return kerr.ErrorForCode(code)
+	})
 }
 
 func (p *transactor) init() {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.TransactionalID, req.TransactionTimeoutMillis = &p.id, 60_000
-	require.NoError(p.t, patiently(p.t, func() int16 {
+	require.NoError(p.t, p.patiently(func() (int16, error) {
 		resp, err := req.RequestWith(p.t.Context(), p.to())
-		require.NoError(p.t, err)
+		if err != nil {
+			return 0, err
+		}
 		p.use(resp.ProducerID, resp.ProducerEpoch)
-		return resp.ErrorCode
+		return resp.ErrorCode, nil
 	}))
 }
 
@@ -56,7 +59,7 @@ func (p *transactor) use(producerID int64, epoch int16) {
 // send produces one record.
 func (p *transactor) send(topic string, partition int32, text string) error {
 	key := fmt.Sprint(topic, "/", partition)
-	return patiently(p.t, func() int16 {
+	return p.patiently(func() (int16, error) {
 		var b record.Builder
 		b.Reset(nil)
 		b.SetTransactional()
@@ -70,18 +73,20 @@ func (p *transactor) send(topic string, partition int32, text string) error {
 		req.TransactionID, req.Acks, req.TimeoutMillis = &p.id, -1, 30_000
 		req.Topics = append(req.Topics, of)
 		resp, err := req.RequestWith(p.t.Context(), p.to())
-		require.NoError(p.t, err)
+		if err != nil {
+			return 0, err
+		}
 		code := resp.Topics[0].Partitions[0].ErrorCode
 		if code == 0 {
 			p.sequences[key]++
 		}
-		return code
+		return code, nil
 	})
 }
 
 // commitOffset puts an offset of a group into the transaction.
 func (p *transactor) commitOffset(group, topic string, offset int64) error {
-	return patiently(p.t, func() int16 {
+	return p.patiently(func() (int16, error) {
 		part := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		part.Offset = offset
 		of := kmsg.NewTxnOffsetCommitRequestTopic()
@@ -90,21 +95,25 @@ func (p *transactor) commitOffset(group, topic string, offset int64) error {
 		req.TransactionalID, req.Group, req.Generation = p.id, group, -1
 		req.ProducerID, req.ProducerEpoch, req.Topics = p.producerID, p.epoch, append(req.Topics, of)
 		resp, err := req.RequestWith(p.t.Context(), p.to())
-		require.NoError(p.t, err)
-		return resp.Topics[0].Partitions[0].ErrorCode
+		if err != nil {
+			return 0, err
+		}
+		return resp.Topics[0].Partitions[0].ErrorCode, nil
 	})
 }
 
 func (p *transactor) end(commit bool) error {
-	return patiently(p.t, func() int16 {
+	return p.patiently(func() (int16, error) {
 		req := kmsg.NewPtrEndTxnRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = p.id, p.producerID, p.epoch, commit
 		resp, err := req.RequestWith(p.t.Context(), p.to())
-		require.NoError(p.t, err)
+		if err != nil {
+			return 0, err
+		}
 		if resp.ErrorCode == 0 {
 			p.use(resp.ProducerID, resp.ProducerEpoch)
 		}
-		return resp.ErrorCode
+		return resp.ErrorCode, nil
 	})
 }
 
@@ -122,10 +131,15 @@ func readCommitted(ctx context.Context, t *testing.T, to kmsg.Requestor, topic s
 		of.Topic, of.Partitions = topic, append(of.Partitions, part)
 		req := kmsg.NewPtrFetchRequest()
 		req.IsolationLevel, req.MaxBytes, req.Topics = 1, 1<<20, append(req.Topics, of)
-		resp, err := req.RequestWith(ctx, to)
-		require.NoError(t, err)
-		got := &resp.Topics[0].Partitions[0]
-		require.NoError(t, kerr.ErrorForCode(got.ErrorCode))
+		var got *kmsg.FetchResponseTopicPartition
+		require.NoError(t, persist(ctx, func() error {
+			resp, err := req.RequestWith(ctx, to)
+			if err != nil {
+				return err
+			}
+			got = &resp.Topics[0].Partitions[0]
+			return kerr.ErrorForCode(got.ErrorCode)
+		}))
 		if len(got.RecordBatches) == 0 {
 			return texts
 		}
@@ -155,9 +169,13 @@ func readCommitted(ctx context.Context, t *testing.T, to kmsg.Requestor, topic s
 
 // txnStates are the states of transactional ids, as one list of the cluster has them.
 func txnStates(ctx context.Context, t *testing.T, to kmsg.Requestor) map[string]string {
-	resp, err := kmsg.NewPtrListTransactionsRequest().RequestWith(ctx, to)
-	require.NoError(t, err)
-	require.NoError(t, kerr.ErrorForCode(resp.ErrorCode))
+	var resp *kmsg.ListTransactionsResponse
+	require.NoError(t, persist(ctx, func() (err error) {
+		if resp, err = kmsg.NewPtrListTransactionsRequest().RequestWith(ctx, to); err != nil {
+			return err
+		}
+		return kerr.ErrorForCode(resp.ErrorCode)
+	}))
 	out := make(map[string]string)
 	for _, one := range resp.TransactionStates {
 		out[one.TransactionalID] = one.TransactionState
@@ -184,6 +202,7 @@ func startTxnCluster(t *testing.T) *txnCluster {
 	}})
 	for _, name := range []string{"a", "b", "in"} {
 		makeTopic(c.ctx, t, c.Node(1).Requestor(), name)
+		everywhere(t, c.Cluster, name)
 	}
 	return c
 }
@@ -200,9 +219,9 @@ func (c *txnCluster) anywhere() kmsg.Requestor {
 // eventually waits until a topic has just these records that are committed: markers are written behind the answer.
 func (c *txnCluster) eventually(topic string, want ...string) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool {
+	await(c.t, fmt.Sprintf("%s holds just %q", topic, want), func() bool {
 		return slices.Equal(want, readCommitted(c.ctx, c.t, c.anywhere(), topic, 0))
-	}, 20*time.Second, 5*time.Millisecond)
+	})
 }
 
 func (c *txnCluster) offset() int64 { return committed(c.ctx, c.t, c.anywhere(), "in", "g")["g"] }
@@ -221,7 +240,7 @@ func TestTransactionsAreAllOrNothing(t *testing.T) {
 	require.NoError(t, p.end(true))
 	c.eventually("a", "a1", "a2")
 	c.eventually("b", "b1")
-	require.Eventually(t, func() bool { return c.offset() == 7 }, 20*time.Second, 5*time.Millisecond)
+	await(t, "the offset is committed", func() bool { return c.offset() == 7 })
 
 	require.NoError(t, p.send("a", 0, "aborted"))
 	require.NoError(t, p.commitOffset("g", "in", 9))
@@ -248,12 +267,14 @@ func TestTransactionsOverProcessesAndNodesThatGo(t *testing.T) {
 	require.ErrorIs(t, p.end(true), kerr.ProducerFenced)
 	require.ErrorIs(t, p.commitOffset("g", "in", 11), kerr.ProducerFenced)
 	require.NoError(t, q.send("a", 0, "a1"))
-	require.Equal(t, map[string]string{"id": "Ongoing"}, txnStates(c.ctx, t, c.anywhere()))
+	await(t, "the transaction is listed", func() bool {
+		return maps.Equal(map[string]string{"id": "Ongoing"}, txnStates(c.ctx, t, c.anywhere()))
+	})
 	for c.away = 1; c.away <= 3; c.away++ {
 		c.Stop(c.away)
 		require.NoError(t, q.send("b", 0, fmt.Sprint("without ", c.away)))
 		require.NoError(t, q.end(true))
-		require.Contains(t, txnStates(c.ctx, t, c.anywhere()), "id")
+		await(t, "the id is listed", func() bool { return txnStates(c.ctx, t, c.anywhere())["id"] != "" })
 		c.Start(c.away)
 	}
 	c.eventually("a", "a1")
