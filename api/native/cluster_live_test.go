@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,9 +34,11 @@ func TestClientsOfOneNodeWhileOthersRestart(t *testing.T) {
 	l := e.live("/v1/topics/t/records?from=" + strings.TrimSuffix(strings.Repeat("0,", partitions), ","))
 
 	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	defer writing.Wait()
 	defer stop()
 	sent := make([]int, partitions)
-	var writing sync.WaitGroup
+	var all atomic.Int64
 	for p := range partitions {
 		writing.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
@@ -45,6 +48,7 @@ func TestClientsOfOneNodeWhileOthersRestart(t *testing.T) {
 					return
 				}
 				sent[p]++
+				all.Add(1)
 				select {
 				case <-ctx.Done():
 				case <-time.After(20 * time.Millisecond):
@@ -56,13 +60,14 @@ func TestClientsOfOneNodeWhileOthersRestart(t *testing.T) {
 		c.Stop(id)
 		c.Start(id)
 	}
+	until(t, func() bool { return all.Load() > 100 || t.Failed() })
 	stop()
 	writing.Wait()
 	want, seen := 0, make([]int, partitions)
 	for p := range sent {
 		want += sent[p]
 	}
-	require.Greater(t, want, 100)
+	require.False(t, t.Failed())
 	for range want {
 		r := l.take(1)[0]
 		n, err := strconv.Atoi(string(r.Value))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -125,7 +126,7 @@ func newReads(t *testing.T, partitions int32, topics ...string) *reads {
 	t.Cleanup(e.cl.close)
 	e.client = client.New(e.cl, client.Options{MetadataTTL: time.Millisecond})
 	e.producer, err = kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()[0]), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.NoCompression()))
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ManualFlushing())
 	require.NoError(t, err)
 	t.Cleanup(e.producer.Close)
 	edge, err := api.NewEdge(api.Options{Client: e.client, Pool: record.NewPool(64 << 20)})
@@ -153,7 +154,7 @@ func (e *reads) put(topic string, partition int32, records ...*kgo.Record) {
 		r.Topic, r.Partition = topic, partition
 	}
 	if e.producer != nil {
-		require.NoError(e.t, e.producer.ProduceSync(e.t.Context(), records...).FirstErr())
+		require.NoError(e.t, e.produce(records...))
 		return
 	}
 	var b record.Builder
@@ -176,6 +177,19 @@ func (e *reads) put(topic string, partition int32, records ...*kgo.Record) {
 	require.Equal(e.t, http.StatusOK, resp.StatusCode, "%s", text)
 }
 
+// produce has Kafka's client produce records, which go out together: it flushes when it has all of them.
+func (e *reads) produce(records ...*kgo.Record) error {
+	errs := make(chan error, len(records))
+	for _, r := range records {
+		e.producer.Produce(e.t.Context(), r, func(_ *kgo.Record, err error) { errs <- err })
+	}
+	err := e.producer.Flush(e.t.Context())
+	for range records {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
 // putValues produces JSON numbers from first on, each in a batch of its own.
 func (e *reads) putValues(topic string, partition int32, first, count int) {
 	e.t.Helper()
@@ -193,8 +207,17 @@ type reply struct {
 
 func (e *reads) get(path, accept string, headers ...string) reply {
 	e.t.Helper()
-	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.url+path, nil)
+	r, err := e.tryGet(path, accept, headers...)
 	require.NoError(e.t, err)
+	return r
+}
+
+// tryGet is get off the test's goroutine.
+func (e *reads) tryGet(path, accept string, headers ...string) (reply, error) {
+	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodGet, e.url+path, nil)
+	if err != nil {
+		return reply{}, err
+	}
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}
@@ -202,11 +225,35 @@ func (e *reads) get(path, accept string, headers ...string) reply {
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := e.http.Do(req)
-	require.NoError(e.t, err)
+	if err != nil {
+		return reply{}, err
+	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	require.NoError(e.t, err)
-	return reply{resp.StatusCode, resp.Header, string(body)}
+	return reply{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// later gets a path beside the test. What it returns waits for the answer.
+func (e *reads) later(path string) (answer func() reply) {
+	var r reply
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { r, err = e.tryGet(path, "") })
+	return func() reply {
+		e.t.Helper()
+		wg.Wait()
+		require.NoError(e.t, err)
+		return r
+	}
+}
+
+// until calls ok in the test's own goroutine, where it may end the test, until it is true.
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); !ok(); {
+		require.True(t, time.Now().Before(limit), "it does not come")
+		<-time.After(5 * time.Millisecond)
+	}
 }
 
 // shown is a record as an answer shows it.
@@ -236,9 +283,13 @@ type shownPage struct {
 
 func (e *reads) page(path string) shownPage {
 	e.t.Helper()
-	r := e.get(path, "application/json")
+	return e.pageOf(e.get(path, "application/json"))
+}
+
+// pageOf is the page in an answer.
+func (e *reads) pageOf(r reply) (p shownPage) {
+	e.t.Helper()
 	require.Equal(e.t, http.StatusOK, r.status, r.body)
-	var p shownPage
 	require.NoError(e.t, json.Unmarshal([]byte(r.body), &p), r.body)
 	require.Equal(e.t, p.Next, r.header.Get("Next"))
 	return p

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -225,13 +224,10 @@ func TestReadWaitEndsOnStop(t *testing.T) {
 	resp, err := e.http.Post(e.url+"/v1/topics", "application/json", strings.NewReader(`{"name":"t"}`))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	got := make(chan reply)
-	go func() { got <- e.get("/v1/topics/t/records?wait=30s", "") }()
-	require.Eventually(t, func() bool {
-		return strings.Contains(e.get("/metrics", "").body, "streams 1")
-	}, 5*time.Second, time.Millisecond)
+	got := e.later("/v1/topics/t/records?wait=60s")
+	until(t, func() bool { return strings.Contains(e.get("/metrics", "").body, "streams 1") })
 	n.Stop()
-	r := <-got
+	r := got()
 	require.Equal(t, http.StatusOK, r.status, r.body)
 	require.Contains(t, r.body, `{"records":[],"next":"0~`)
 }

@@ -35,7 +35,8 @@ func TestClock(t *testing.T) {
 		check(day * 86_400_000)
 		check(day*86_400_000 - 1)
 	}
-	require.Zero(t, testing.AllocsPerRun(100, func() { c.append(make([]byte, 0, 32), 1_700_000_000_000) }))
+	// So often that what others allocate meanwhile does not count.
+	require.Zero(t, testing.AllocsPerRun(100_000, func() { c.append(make([]byte, 0, 32), 1_700_000_000_000) }))
 }
 
 func TestEncodeInstants(t *testing.T) {

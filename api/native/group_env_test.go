@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/server/servertest"
@@ -32,10 +33,31 @@ func newCrew(t *testing.T, nodes int) *crew {
 	}}), nodes}
 }
 
-// do makes a request to a node.
-func (g *crew) do(id int, method, path string, header http.Header, body string) (int, http.Header, string) {
+// do makes a request to a node, and again while it is told that nothing was done as yet: leaders and coordinators may
+// be on the move at any time.
+func (g *crew) do(id int, method, path string, header http.Header, body string) (status int, h http.Header, text string) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), 60*time.Second)
+	until(g.t, func() bool {
+		status, h, text = g.once(id, method, path, header, body)
+		return !tooEarly(status, text)
+	})
+	return status, h, text
+}
+
+// tooEarly says of an answer that nothing was done, for a reason that passes.
+func tooEarly(status int, text string) bool {
+	var p struct {
+		Retryable bool
+		Outcome   string
+	}
+	return status == http.StatusServiceUnavailable && json.Unmarshal([]byte(text), &p) == nil && p.Retryable &&
+		p.Outcome == "failed"
+}
+
+// once makes one request to a node.
+func (g *crew) once(id int, method, path string, header http.Header, body string) (int, http.Header, string) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, g.c.URL(id)+path, strings.NewReader(body))
 	require.NoError(g.t, err)
@@ -95,9 +117,12 @@ func (w *worked) partitions() (n int) {
 	return n
 }
 
-// read reads as a member.
+// read reads as a member, and waits for long unless the query says otherwise.
 func (g *crew) read(id int, group, query string) (*worked, http.Header) {
 	g.t.Helper()
+	if !strings.Contains(query, "wait=") {
+		query += "&wait=60s"
+	}
 	status, header, text := g.do(id, "GET", "/v1/groups/"+url.PathEscape(group)+"/records?"+query, nil, "")
 	require.Equal(g.t, http.StatusOK, status, text)
 	w := &worked{}
@@ -122,9 +147,25 @@ func (g *crew) committed(id int, group, topic string, partition int32) int64 {
 	of.Group = group
 	of.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: topic, Partitions: []int32{partition}}}
 	req.Groups = append(req.Groups, of)
-	resp, err := req.RequestWith(g.t.Context(), g.c.Node(id).Requestor())
-	require.NoError(g.t, err)
-	return resp.Groups[0].Topics[0].Partitions[0].Offset
+	var at int64
+	until(g.t, func() bool {
+		resp, err := req.RequestWith(g.t.Context(), g.c.Node(id).Requestor())
+		require.NoError(g.t, err)
+		if passes(g.t, resp.Groups[0].ErrorCode) || passes(g.t, resp.Groups[0].Topics[0].Partitions[0].ErrorCode) {
+			return false
+		}
+		at = resp.Groups[0].Topics[0].Partitions[0].Offset
+		return true
+	})
+	return at
+}
+
+// passes says of an error of a coordinator that it passes. There is no other one.
+func passes(t *testing.T, code int16) bool {
+	t.Helper()
+	err := kerr.ErrorForCode(code)
+	require.True(t, err == nil || kerr.IsRetriable(err), "%v", err)
+	return err != nil
 }
 
 // coordinator is the node that coordinates a group.
@@ -132,10 +173,14 @@ func (g *crew) coordinator(via int, group string) int {
 	g.t.Helper()
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.CoordinatorKeys = []string{group}
-	resp, err := req.RequestWith(g.t.Context(), g.c.Node(via).Requestor())
-	require.NoError(g.t, err)
-	require.Zero(g.t, resp.Coordinators[0].ErrorCode)
-	return int(resp.Coordinators[0].NodeID)
+	var id int32
+	until(g.t, func() bool {
+		resp, err := req.RequestWith(g.t.Context(), g.c.Node(via).Requestor())
+		require.NoError(g.t, err)
+		id = resp.Coordinators[0].NodeID
+		return !passes(g.t, resp.Coordinators[0].ErrorCode)
+	})
+	return int(id)
 }
 
 // liveWork is a live stream of a member.
@@ -151,12 +196,22 @@ type workEvent struct{ kind, id, data string }
 func (g *crew) stream(id int, group, query string) *liveWork {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(g.t.Context())
-	r, err := http.NewRequestWithContext(ctx, "GET", g.c.URL(id)+"/v1/groups/"+group+"/records?"+query, nil)
-	require.NoError(g.t, err)
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := g.c.Client.Do(r)
-	require.NoError(g.t, err)
-	require.Equal(g.t, http.StatusOK, resp.StatusCode)
+	var resp *http.Response
+	until(g.t, func() bool {
+		r, err := http.NewRequestWithContext(ctx, "GET", g.c.URL(id)+"/v1/groups/"+group+"/records?"+query, nil)
+		require.NoError(g.t, err)
+		r.Header.Set("Accept", "text/event-stream")
+		resp, err = g.c.Client.Do(r)
+		require.NoError(g.t, err)
+		if resp.StatusCode == http.StatusOK {
+			return true
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(g.t, err)
+		require.True(g.t, tooEarly(resp.StatusCode, string(text)), "%d %s", resp.StatusCode, text)
+		return false
+	})
 	l := &liveWork{t: g.t, cancel: cancel, events: make(chan workEvent, 10_000)}
 	l.wg.Go(func() {
 		defer resp.Body.Close()
@@ -192,7 +247,7 @@ func (l *liveWork) close() {
 // next is the next event of a kind, "" for a record; those of others are passed over.
 func (l *liveWork) next(kind string) workEvent {
 	l.t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case e, ok := <-l.events:
@@ -211,7 +266,9 @@ func (g *crew) expel(group, member string) {
 	g.t.Helper()
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	req.Group, req.MemberID, req.MemberEpoch = group, member, -1
-	resp, err := req.RequestWith(g.t.Context(), g.c.Node(1).Requestor())
-	require.NoError(g.t, err)
-	require.Zero(g.t, resp.ErrorCode)
+	until(g.t, func() bool {
+		resp, err := req.RequestWith(g.t.Context(), g.c.Node(1).Requestor())
+		require.NoError(g.t, err)
+		return resp.ErrorCode == kerr.UnknownMemberID.Code || !passes(g.t, resp.ErrorCode)
+	})
 }

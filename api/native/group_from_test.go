@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -25,7 +24,7 @@ type offered struct {
 // offers reads as a member, and says what it may commit.
 func (g *crew) offers(id int, query string) (out offered) {
 	g.t.Helper()
-	status, _, text := g.do(id, "GET", "/v1/groups/g/records?"+query, nil, "")
+	status, _, text := g.do(id, "GET", "/v1/groups/g/records?wait=60s&"+query, nil, "")
 	require.Equal(g.t, http.StatusOK, status, text)
 	require.NoError(g.t, json.Unmarshal([]byte(text), &out), text)
 	return out
@@ -40,7 +39,7 @@ func TestWorkersOffers(t *testing.T) {
 		status, _, text := g.do(1, "POST", "/v1/transactions", nil, fmt.Sprintf(`{"records":[{"topic":"t","value":%d}]}`, i))
 		require.Equal(t, http.StatusOK, status, text)
 	}
-	const q = "topics=t&member=m&auto_offset_reset=earliest&commit=manual&max_records=1&wait=20s"
+	const q = "topics=t&member=m&auto_offset_reset=earliest&commit=manual&max_records=1"
 	first := g.offers(1, q+"&ack=0")
 	require.Len(t, first.Offsets, 1)
 	require.EqualValues(t, 0, *first.Offsets[0].From)
@@ -89,9 +88,10 @@ func TestTransactionsFromOneOffset(t *testing.T) {
 		for i := range 12 {
 			body := fmt.Sprintf(`{"records":[{"topic":"out","value":"%d by %d"}],"offsets":`+
 				`[{"group":"g","topic":"t","partition":1,"offset":%d,"from":%d}]}`, round, i, 5*(round+1), from)
+			key := http.Header{"Idempotency-Key": {fmt.Sprintf("%d by %d", round, i)}} // so that it may be sent again
 			wg.Go(func() {
 				for {
-					status, _, text := g.do(1+i%3, "POST", "/v1/transactions", nil, body)
+					status, _, text := g.do(1+i%3, "POST", "/v1/transactions", key, body)
 					var p struct{ Retryable bool }
 					switch _ = json.Unmarshal([]byte(text), &p); {
 					case status == http.StatusOK:
@@ -122,9 +122,9 @@ func TestTransactionsFromOneOffset(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &page))
 		return len(page.Records)
 	}
-	require.Eventually(t, func() bool { return read() >= 3 }, 20*time.Second, 10*time.Millisecond)
+	until(t, func() bool { return read() >= 3 })
 	g.put("out", 0, `"9"`) // behind all that was written
-	require.Eventually(t, func() bool { return read() == 4 }, 20*time.Second, 10*time.Millisecond)
+	until(t, func() bool { return read() == 4 })
 }
 
 // The long form and a commit without a transaction compare too.
@@ -165,11 +165,11 @@ func TestTransactionOfAnothersPartition(t *testing.T) {
 	g.read(1, "g", q+"a")
 	have := func(member string, want int) (w *worked) {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		until(t, func() bool {
 			g.read(2, "g", q+"a")
 			w, _ = g.read(2, "g", q+member)
 			return w.partitions() == want
-		}, 20*time.Second, 10*time.Millisecond)
+		})
 		return w
 	}
 	have("b", 1)

@@ -87,7 +87,7 @@ func startLossy(t *testing.T) *lossy {
 }
 
 func (l *lossy) read(ctx context.Context, w http.ResponseWriter, accept string) {
-	url := "/v1/groups/g/records?topics=t&member=m&auto_offset_reset=earliest&max_records=1"
+	url := "/v1/groups/g/records?topics=t&member=m&auto_offset_reset=earliest&max_records=1&wait=60s"
 	r := httptest.NewRequestWithContext(ctx, "GET", url, nil)
 	r.Header.Set("Accept", accept)
 	l.router.ServeHTTP(w, r)

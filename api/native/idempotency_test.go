@@ -22,6 +22,16 @@ func (e *writes) keyed(key, path, contentType, body string) reply {
 	return e.post(path, contentType, body, "Idempotency-Key", key)
 }
 
+// sure is keyed, sent again while it is too early: with a key that does no harm.
+func (e *writes) sure(key, path, contentType, body string) (r reply) {
+	e.t.Helper()
+	until(e.t, func() bool {
+		r = e.keyed(key, path, contentType, body)
+		return r.status != http.StatusServiceUnavailable
+	})
+	return r
+}
+
 // replayed checks that an answer is the one that was given before.
 func replayed(t *testing.T, first, second reply) {
 	t.Helper()
@@ -121,7 +131,7 @@ func TestIdempotencyKeyIsFreeAfterARefusalForNow(t *testing.T) {
 		e.problem(e.keyed("k", strict, "text/plain", "x"), 503, "NOT_ENOUGH_REPLICAS")
 	}
 	e.call(http.MethodPatch, "/v1/topics/strict", `{"configs":{"min.insync.replicas":"1"}}`, http.StatusOK, nil)
-	first := e.keyed("k", strict, "text/plain", "x")
+	first := e.sure("k", strict, "text/plain", "x")
 	require.Equal(t, http.StatusOK, first.status, first.body)
 	replayed(t, first, e.keyed("k", strict, "text/plain", "x"))
 	require.Equal(t, []string{"x"}, e.values("strict", 0))
@@ -142,7 +152,7 @@ func TestIdempotencyKeySurvivesRestarts(t *testing.T) {
 	for i := range 6 {
 		key := fmt.Sprintf("k%d", i)
 		body := fmt.Sprintf(`{"records":[{"topic":"t","value":%d}]}`, i)
-		first := e.keyed(key, "/v1/transactions", "", body)
+		first := e.sure(key, "/v1/transactions", "", body)
 		require.Equal(t, http.StatusOK, first.status, first.body)
 		bodies[key] = body
 	}
@@ -151,7 +161,7 @@ func TestIdempotencyKeySurvivesRestarts(t *testing.T) {
 		c.Start(id)
 		for key, body := range bodies {
 			for node := 1; node <= 3; node++ {
-				r := on(node).keyed(key, "/v1/transactions", "", body)
+				r := on(node).sure(key, "/v1/transactions", "", body)
 				require.Equal(t, http.StatusOK, r.status, r.body)
 				require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
 			}

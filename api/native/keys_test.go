@@ -189,9 +189,9 @@ func TestKeyTransactions(t *testing.T) {
 		if end == client.Commit {
 			want = fmt.Sprint("in ", i)
 		}
-		require.Eventually(t, func() bool { return value() == want }, 10*time.Second, time.Millisecond)
+		until(t, func() bool { return value() == want })
 		put(fmt.Sprint("out ", i), nil)
-		require.Eventually(t, func() bool { return value() == fmt.Sprint("out ", i) }, 10*time.Second, time.Millisecond)
+		until(t, func() bool { return value() == fmt.Sprint("out ", i) })
 	}
 }
 

@@ -179,7 +179,7 @@ func TestManagementBodiesAreReadStrictly(t *testing.T) {
 func TestManagementRequestsAreReadStrictly(t *testing.T) {
 	e := newWrites(t, api.Limits{})
 	e.problem(e.send("POST", "/v1/topics", "<x/>", "Content-Type", "text/xml"), 415, "UNSUPPORTED_MEDIA_TYPE")
-	e.problem(e.send("POST", "/v1/topics", `{"name":"`+strings.Repeat("x", 2<<20)+`"}`), 413, "BODY_TOO_LARGE")
+	e.problem(e.send("POST", "/v1/topics", `{"name":"`+strings.Repeat("x", 1<<20+1000)+`"}`), 413, "BODY_TOO_LARGE")
 	for query, detail := range map[string]string{
 		"validate_only=maybe": `Parameter validate_only="maybe": want true or false`, "%zz": `begins no escape`,
 		"validate_only=%zz": `begins no escape`,

@@ -49,17 +49,20 @@ func TestNodeAbortsWhatItHasLeft(t *testing.T) {
 	e.client = client.New(node.Requestor(), client.Options{MetadataTTL: time.Millisecond})
 	e.server, e.http = &httptest.Server{URL: node.URL()}, node.Client
 	began := time.Now()
-	require.Eventually(t, func() bool { return len(e.committed("t", 0)) == 1 }, 20*time.Second, time.Millisecond)
+	until(t, func() bool { return len(e.committed("t", 0)) == 1 })
 	t.Logf("readers go on %v after the start", time.Since(began))
 	for _, p := range left {
 		_, err := e.client.EndTxn(t.Context(), p, client.Abort)
 		require.NoError(t, err, "it is what the one that was left would be told")
 	}
-	foreign := e.leave(others)
+	foreign, mine := e.leave(others), e.leave(own+"4")
 	node.Restart()
 	e.client = client.New(node.Requestor(), client.Options{MetadataTTL: time.Millisecond})
-	e.leave(own + "4")
-	now, err := e.client.DescribeTxn(t.Context(), foreign.ID)
-	require.NoError(t, err)
-	require.Equal(t, client.TxnOngoing, now.State)
+	state := func(id string) string {
+		now, err := e.client.DescribeTxn(t.Context(), id)
+		require.NoError(t, err)
+		return now.State
+	}
+	until(t, func() bool { return state(mine.ID) != client.TxnOngoing })
+	require.Equal(t, client.TxnOngoing, state(foreign.ID))
 }

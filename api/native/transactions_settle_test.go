@@ -79,13 +79,19 @@ func TestTransactionWhileTheGroupGoesOn(t *testing.T) {
 	edge, err := api.NewEdge(api.Options{Client: c, Pool: record.NewPool(64 << 20)})
 	require.NoError(t, err)
 	r := chi.NewRouter()
-	native.New(native.Options{Edge: edge, Client: c}).Mount(r)
+	s := native.New(native.Options{Edge: edge, Client: c})
+	t.Cleanup(s.Close)
+	s.Mount(r)
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
 	there := &writes{t: t, client: c, server: &httptest.Server{URL: node.URL()}, http: node.Client}
 	there.call(http.MethodPost, "/v1/topics", `{"name":"t"}`, http.StatusCreated, nil)
-	there.call(http.MethodGet, "/v1/groups/g/records?topics=t&member=m&wait=0s", "", http.StatusOK, nil)
-	e := &writes{t: t, client: c, server: server, http: http.DefaultClient}
+	until(t, func() bool { // it has its partition
+		var w worked
+		there.call(http.MethodGet, "/v1/groups/g/records?topics=t&member=m&wait=0s", "", http.StatusOK, &w)
+		return w.partitions() == 1
+	})
+	e := &writes{t: t, client: c, server: server, http: server.Client()}
 	const head = `{"records":[{"topic":"t","value":1}],` +
 		`"offsets":[{"group":"g","topic":"t","partition":0,"offset":1,"member":"m"`
 	way.times.Store(2)
