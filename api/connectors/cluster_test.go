@@ -17,11 +17,12 @@ import (
 // Every call sent to every node of three gives the same answer, and each node sees at once what another did.
 func TestAnyNodeAnswersAlike(t *testing.T) {
 	c := servertest.StartCluster(t, servertest.ClusterOptions{
-		Broker: map[string]string{"offsets.topic.num.partitions": "3"}, Connectors: classes(),
+		Broker:     map[string]string{"offsets.topic.num.partitions": "3", "connect.session.timeout.ms": patientSession},
+		Connectors: classes(),
 	})
 	nodes := make([]*fixture, 3)
 	for i := range nodes {
-		nodes[i] = &fixture{t, c.URL(i + 1), http.DefaultClient}
+		nodes[i] = &fixture{t, c.URL(i + 1), c.Client}
 	}
 	for i, f := range nodes {
 		name := string(rune('a' + i))
@@ -78,7 +79,12 @@ func same(t *testing.T, nodes []*fixture, request string) {
 		}
 		return len(slices.Compact(slices.Clone(got))) == 1
 	}
-	require.Eventually(t, equal, 20*time.Second, 20*time.Millisecond, "%s: %v", request, got)
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %q", request, got)
+		}
+	}()
+	require.Eventually(t, equal, patience, 20*time.Millisecond, request)
 }
 
 // While a node dies, the others answer, with nothing but success or that it is too early, and then run what it ran.
@@ -97,11 +103,11 @@ func testNodeLoss(t *testing.T, end func(c *servertest.Cluster) error) {
 	t.Helper()
 	c := servertest.StartCluster(t, servertest.ClusterOptions{
 		Broker: map[string]string{
-			"offsets.topic.num.partitions": "3", "connect.session.timeout.ms": "2000", "default.replication.factor": "3",
+			"offsets.topic.num.partitions": "3", "connect.session.timeout.ms": "5000", "default.replication.factor": "3",
 		},
 		Connectors: classes(),
 	})
-	f := &fixture{t, c.URL(1), http.DefaultClient}
+	f := &fixture{t, c.URL(1), c.Client}
 	f.run(step{"POST /connectors", `{"name":"c","config":{` + source + `,"tasks.max":3}}`, 201, ``})
 	running := `{"connector":{"state":"RUNNING"},"tasks":[{"state":"RUNNING"},{"state":"RUNNING"},{"state":"RUNNING"}]}`
 	f.await("/connectors/c/status", running)
@@ -125,24 +131,35 @@ func testNodeLoss(t *testing.T, end func(c *servertest.Cluster) error) {
 	require.NoError(t, <-ended)
 	f.await("/connectors/c/status", running)
 	var before map[string]int
-	require.Eventually(t, func() bool {
+	f.eventually("it is told how far they have come", func() bool {
 		before = counts(f)
 		return len(before) == 3
-	}, 20*time.Second, 20*time.Millisecond, "it is told how far they have come")
-	require.Eventually(t, func() bool {
+	})
+	f.eventually("all tasks go on", func() bool {
 		now := counts(f)
 		return now["0"] > before["0"] && now["1"] > before["1"] && now["2"] > before["2"]
-	}, 20*time.Second, 20*time.Millisecond, "all tasks go on from %v", before)
-	var s struct {
-		Tasks []struct {
-			Worker string `json:"worker_id"`
+	})
+	f.eventually("all tasks are told to run elsewhere", func() bool {
+		var s struct {
+			Tasks []struct {
+				Worker string `json:"worker_id"`
+			}
 		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(f.send("GET", "/connectors/c/status", "").text), &s))
-	for _, task := range s.Tasks {
-		require.NotEqual(t, strings.TrimPrefix(c.URL(3), "http://"), task.Worker)
-	}
-	f.run(step{"DELETE /connectors/c", "", 204, ""}) // the last node that stops could not end its transactions
+		a := f.send("GET", "/connectors/c/status", "")
+		if json.Unmarshal([]byte(a.text), &s) != nil || len(s.Tasks) != 3 {
+			return false
+		}
+		for _, task := range s.Tasks {
+			if strings.TrimPrefix(c.URL(3), "http://") == task.Worker {
+				return false
+			}
+		}
+		return true
+	})
+	f.eventually("it is deleted", func() bool { // the last node that stops could not end its transactions
+		status := f.send("DELETE", "/connectors/c", "").status
+		return status == http.StatusNoContent || status == http.StatusNotFound
+	})
 }
 
 // counts is how far the tasks of connector c have come, by their shares.

@@ -28,10 +28,16 @@ type fixture struct {
 	http *http.Client
 }
 
+// patientSession keeps workers in their group that are held up for a while.
+const patientSession = "20000"
+
+// patience is how long tests wait for what must come.
+const patience = 2 * time.Minute
+
 // start starts a node by itself that has the classes of this test.
 func start(t testing.TB, settings ...string) *fixture {
 	t.Helper()
-	broker := map[string]string{"offsets.topic.num.partitions": "1"}
+	broker := map[string]string{"offsets.topic.num.partitions": "1", "connect.session.timeout.ms": patientSession}
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")
 		broker[name] = value
@@ -205,6 +211,29 @@ type step struct {
 	want          string
 }
 
+// again sends a request until its answer is as wanted, which is none of an error.
+func (f *fixture) again(s step) {
+	f.t.Helper()
+	method, path, _ := strings.Cut(s.request, " ")
+	f.eventually(s.request, func() bool {
+		a := f.send(method, path, s.body)
+		return a.status == s.status && fits(a, s.want)
+	})
+}
+
+// fits says whether an answer that is no error has what is wanted.
+func fits(a *answer, want string) bool {
+	var w, got any
+	return want == "" || json.Unmarshal([]byte(want), &w) == nil && json.Unmarshal([]byte(a.text), &got) == nil &&
+		has(got, w)
+}
+
+// eventually waits until something holds.
+func (f *fixture) eventually(what string, holds func() bool) {
+	f.t.Helper()
+	require.Eventually(f.t, holds, patience, 20*time.Millisecond, what)
+}
+
 // run sends requests one after the other. Each is a method and a path.
 func (f *fixture) run(steps ...step) {
 	f.t.Helper()
@@ -284,7 +313,7 @@ func (f *fixture) await(path, want string) {
 			f.t.Logf("GET %s answers %s", path, last)
 		}
 	}()
-	require.Eventually(f.t, ok, 60*time.Second, 20*time.Millisecond, "GET %s: want %s", path, want)
+	require.Eventually(f.t, ok, patience, 20*time.Millisecond, "GET %s: want %s", path, want)
 }
 
 const source = `"connector.class":"org.example.CountSourceConnector","topic":"counts"`
