@@ -173,7 +173,17 @@ func (f *forwarding) serve(w http.ResponseWriter, r *http.Request) {
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { f.err = err },
 	}
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { f.sent.Store(true) }}
+	// The transport tries again by itself what it has written nothing of, as to a node that has closed the connection,
+	// and whatever has a key.
+	keyed := r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+	trace := &httptrace.ClientTrace{
+		GetConn: func(string) {
+			if !keyed {
+				f.sent.Store(false)
+			}
+		},
+		WroteHeaders: func() { f.sent.Store(true) },
+	}
 	proxy.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
