@@ -46,8 +46,9 @@ func TestClusterSyncFails(t *testing.T) {
 		l.keep(rest[0], "t", 10, 19)
 		l.inSync("t", 2)
 		require.NotEqual(t, bad, l.leader("t"))
-		require.Contains(t, b.logs.String(), "input/output error")
-		require.Contains(t, b.logs.String(), "topic=t partition=0")
+		l.until("it is told", func() bool {
+			return containsAll(b.logs.String(), []string{"input/output error", "topic=t partition=0"})
+		})
 		l.holds("t", 20, 1, 2, 3)
 		b.kill(storagetest.LoseAll)
 		b.fault.Store(nil)

@@ -310,7 +310,12 @@ func (l *lab) fill(id int32, topic string, from, count int) {
 func (l *lab) read(id int32, topic string) (values []int) {
 	l.t.Helper()
 	for next := "offset=earliest"; ; {
-		status, text := l.do(id, http.MethodGet, "/v1/topics/"+topic+"/records?max_records=500&"+next, "")
+		var status int
+		var text string
+		l.until("there is a leader to read from", func() bool {
+			status, text = l.do(id, http.MethodGet, "/v1/topics/"+topic+"/records?max_records=500&"+next, "")
+			return !passing(status)
+		})
 		require.Equal(l.t, http.StatusOK, status, text)
 		var p struct {
 			Records []struct{ Value int }

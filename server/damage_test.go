@@ -21,7 +21,7 @@ import (
 // Damage to a data directory is told when the node starts or when the damaged part is read, or else it is none: no
 // topic looks empty or shorter than it is, and nothing panics.
 func TestDamagedDataDirectory(t *testing.T) {
-	clean, killed := t.TempDir(), t.TempDir()
+	clean, killed := t.TempDir(), ""
 	n := servertest.Start(t, servertest.Options{Change: func(c *server.Config) {
 		c.Broker = map[string]string{"replica.high.watermark.checkpoint.interval.ms": "1"}
 	}})
@@ -32,7 +32,10 @@ func TestDamagedDataDirectory(t *testing.T) {
 		produce(t, n, "t", fmt.Sprint(i))
 	}
 	awaitFile(t, filepath.Join(n.Dir(), "replication-offset-checkpoint"), "t 0 20\n")
-	require.NoError(t, os.CopyFS(killed, os.DirFS(n.Dir()))) // as it lies there when the process dies
+	await(t, "the directory is copied", func() bool { // as it lies there when the process dies
+		killed = t.TempDir() // a checkpoint may be replaced under the copy, which is made again then
+		return os.CopyFS(killed, os.DirFS(n.Dir())) == nil
+	})
 	n.Stop()
 	require.NoError(t, os.CopyFS(clean, os.DirFS(n.Dir())))
 
