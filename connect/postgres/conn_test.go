@@ -84,7 +84,7 @@ func FuzzParseURL(f *testing.F) {
 // fault connects, runs a statement, and reports what went wrong.
 func fault(t *testing.T, u string, sql ...string) (postgres.Fault, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := postgres.ParseURL(u, "", "", nil)
 	require.NoError(t, err)

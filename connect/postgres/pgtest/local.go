@@ -29,7 +29,7 @@ var defaults = map[string]string{
 	"wal_level":                       "logical",
 	"max_wal_senders":                 "20",
 	"max_replication_slots":           "20",
-	"max_connections":                 "100",
+	"max_connections":                 "200",
 	"max_prepared_transactions":       "10",
 	"wal_sender_timeout":              "10s",
 	"password_encryption":             "scram-sha-256",
@@ -51,6 +51,7 @@ type local struct {
 	bin  string // where the programs are
 	dir  string // of everything it has; data and log are in it
 	port string
+	hold net.PacketConn      // keeps the port from other servers of tests
 	cred *syscall.Credential // nil: ours
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
@@ -72,7 +73,7 @@ func start(o Options) (*Server, error) {
 	if l.dir, err = l.folder(); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{l.watch, l.initdb, func() error { return l.configure(o) }, l.start} {
+	for _, step := range []func() error{l.watch, l.initdb, func() error { return l.configure(o) }, l.startFirst} {
 		if err := step(); err != nil {
 			l.end()
 			return nil, err
@@ -179,26 +180,35 @@ func (l *local) initdb() error {
 		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 }
 
-// freePort is a port that nobody listens on. It is none that systems give to connections: one of those, perhaps to the
-// server itself while it is down, would keep the server from coming back.
-func freePort() (string, error) {
+// takePort takes a port that nobody listens on. It is none that systems give to connections: one of those, perhaps to
+// the server itself while it is down, would keep the server from coming back. Other servers of tests leave it alone for
+// as long as the same port of UDP is held, also while the server is down.
+func (l *local) takePort() error {
 	const first, count, tries = 12_000, 18_000, 100
+	l.leavePort()
 	var err error
 	for range tries {
-		port := strconv.Itoa(first + rand.IntN(count))
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			return port, l.Close()
+		l.port = strconv.Itoa(first + rand.IntN(count))
+		if l.hold, err = net.ListenPacket("udp", "127.0.0.1:"+l.port); err != nil {
+			continue
 		}
+		var free net.Listener
+		if free, err = net.Listen("tcp", "127.0.0.1:"+l.port); err == nil {
+			return free.Close()
+		}
+		l.leavePort()
 	}
-	return "", err
+	return err
+}
+
+func (l *local) leavePort() {
+	if l.hold != nil {
+		l.hold.Close()
+		l.hold = nil
+	}
 }
 
 func (l *local) configure(o Options) error {
-	var err error
-	if l.port, err = freePort(); err != nil {
-		return err
-	}
 	conf := &strings.Builder{}
 	put := func(settings map[string]string) {
 		for name, value := range settings {
@@ -206,7 +216,6 @@ func (l *local) configure(o Options) error {
 		}
 	}
 	put(defaults)
-	put(map[string]string{"port": l.port})
 	if !o.Fsync {
 		put(map[string]string{"fsync": "off", "full_page_writes": "off"})
 	}
@@ -225,6 +234,21 @@ func (l *local) url() string {
 	return u.String()
 }
 
+// startFirst starts the server for the first time, on a port that nobody has.
+func (l *local) startFirst() error {
+	const tries = 5
+	for try := 1; ; try++ {
+		if err := l.takePort(); err != nil {
+			return err
+		}
+		err := l.start()
+		// Between the look at the port and the start somebody else may have taken it.
+		if err == nil || try == tries || !strings.Contains(err.Error(), "could not bind") {
+			return err
+		}
+	}
+}
+
 // start runs the server until it answers.
 func (l *local) start() error {
 	log, err := os.OpenFile(l.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -232,7 +256,7 @@ func (l *local) start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(l.bin, "postgres"), "-D", l.data())
+	cmd := exec.Command(filepath.Join(l.bin, "postgres"), "-D", l.data(), "-p", l.port)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: l.cred, Setpgid: true}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = l.dir, log, log
 	if err := cmd.Start(); err != nil {
@@ -244,12 +268,12 @@ func (l *local) start() error {
 		_ = cmd.Wait()
 		close(done)
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		c, err := pgx.Connect(ctx, l.url())
+		err := l.answers(ctx)
 		if err == nil {
-			return c.Close(ctx)
+			return nil
 		}
 		select {
 		case <-done:
@@ -259,6 +283,23 @@ func (l *local) start() error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// answers says whether the server that listens is this one.
+func (l *local) answers(ctx context.Context) error {
+	c, err := pgx.Connect(ctx, l.url())
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	var data string
+	if err := c.QueryRow(ctx, "SHOW data_directory").Scan(&data); err != nil {
+		return err
+	}
+	if data != l.data() {
+		return fmt.Errorf("the server on port %s is another one, of %s", l.port, data)
+	}
+	return nil
 }
 
 func (l *local) tail() []byte {
@@ -274,7 +315,7 @@ func (l *local) stop(mode Mode) error {
 	select {
 	case <-l.done:
 		return nil
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		return fmt.Errorf("the server does not stop: %s", l.tail())
 	}
 }
@@ -288,5 +329,6 @@ func (l *local) end() {
 		l.life.Close()
 		_ = l.dog.Wait()
 	}
+	l.leavePort()
 	os.RemoveAll(l.dir)
 }

@@ -23,6 +23,9 @@ const Variable = "MILLRACE_TEST_POSTGRES"
 // Password is that of the superuser and of the roles that Role makes.
 const Password = "it is a test"
 
+// patience bounds what takes a moment on a machine that does nothing else.
+const patience = 2 * time.Minute
+
 // shared is the server of this test process.
 var shared struct {
 	once   sync.Once
@@ -114,16 +117,16 @@ func (s *Server) Database(t testing.TB) string {
 
 // drop does what it can: the server may be down at the end of a test.
 func (s *Server) drop(name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := pgx.Connect(ctx, s.url)
 	if err != nil {
 		return
 	}
 	defer c.Close(ctx)
-	_, _ = c.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots
-		WHERE database = $1 AND active`, name)
-	for range 100 {
+	for ctx.Err() == nil && !c.IsClosed() {
+		_, _ = c.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots
+			WHERE database = $1 AND active`, name)
 		_, err := c.Exec(ctx,
 			`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = $1`, name)
 		if err == nil {
@@ -148,7 +151,7 @@ func (s *Server) Role(t testing.TB, database, attributes string) (name, roleURL 
 }
 
 func (s *Server) dropRole(name, database string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, u := range []string{database, s.url} {
 		c, err := pgx.Connect(ctx, u)
@@ -165,7 +168,7 @@ func (s *Server) dropRole(name, database string) {
 // Connect opens a connection that is closed when the test ends.
 func (s *Server) Connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
@@ -180,7 +183,7 @@ func (s *Server) Connect(t testing.TB, url string) *pgx.Conn {
 // Exec runs statements one after the other on a connection of their own, each by itself unless it says BEGIN.
 func (s *Server) Exec(t testing.TB, url string, statements ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)
@@ -216,7 +219,7 @@ func (s *Server) alter(t testing.TB, sql, name string) {
 	s.Exec(t, s.url, sql)
 	var restart bool
 	func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		c, err := pgx.Connect(ctx, s.url)
 		require.NoError(t, err)
@@ -245,6 +248,15 @@ const (
 func (s *Server) Stop(t testing.TB, mode Mode) {
 	t.Helper()
 	require.NoError(t, s.control(t).stop(mode))
+}
+
+// Stopping has the server stop, and gives what comes of that. Fast and Smart wait for those who read a replication slot
+// to confirm all of the log: they must go on until then.
+func (s *Server) Stopping(t testing.TB, mode Mode) <-chan error {
+	t.Helper()
+	l, ended := s.control(t), make(chan error, 1)
+	go func() { ended <- l.stop(mode) }()
+	return ended
 }
 
 // Start starts a server that was stopped, on the same port.
