@@ -147,10 +147,15 @@ func TestTasksAndDiscovery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, map[string]string{"mode": "bulk", "table.poll.interval.ms": "20", "schema.pattern": "publi_"},
 		"CREATE SCHEMA other", "CREATE TABLE other.x (id int)")
-	asked := make(chan struct{}, 100)
+	asked := make(chan struct{}, 1)
 	cn := polling.Class().New()
 	require.NoError(t, cn.Start(t.Context(), b.props, plugin.ConnectorContext{Logger: slog.New(slog.DiscardHandler),
-		Reconfigure: func() { asked <- struct{}{} }}))
+		Reconfigure: func() {
+			select {
+			case asked <- struct{}{}:
+			default: // it asks until it is answered
+			}
+		}}))
 	defer func() { require.NoError(t, cn.Stop(t.Context())) }()
 	configs, err := cn.TaskConfigs(t.Context(), 3)
 	require.NoError(t, err)
@@ -158,7 +163,7 @@ func TestTasksAndDiscovery(t *testing.T) {
 	b.exec("CREATE TABLE a (id int)", "CREATE TABLE b (id int)", "CREATE TABLE c (id int)", "CREATE TABLE d (id int)")
 	select {
 	case <-asked:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "the tables that came were not seen")
 	}
 	configs, err = cn.TaskConfigs(t.Context(), 3)
@@ -207,7 +212,7 @@ func TestTaskFailures(t *testing.T) {
 		b.eventually(func() bool { return len(b.records) > 0 })
 		b.exec(c.sql)
 		var err error
-		for end := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(end); {
+		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
 			_, err = b.task.Poll(t.Context())
 		}
 		require.Error(t, err)
@@ -228,7 +233,7 @@ func TestFetchFails(t *testing.T) {
 				code+"'; END $$")
 		b.start()
 		var err error
-		for end := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(end); {
+		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); {
 			_, err = b.task.Poll(t.Context())
 		}
 		require.ErrorContains(t, err, code)

@@ -5,7 +5,6 @@ import (
 	"math/rand"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,22 +18,17 @@ func TestGuardRandom(t *testing.T) {
 		b := newBench(t, map[string]string{"mode": mode, "batch.max.rows": "5", "poll.interval.ms": "1",
 			"timestamp.column.name": "at"},
 			"CREATE TABLE t (id serial PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())")
-		finished := overlap(b)
+		writers := overlap(b)
 		rnd := rand.New(rand.NewSource(7))
 		b.start()
-		for running := true; running; {
-			select {
-			case <-finished:
-				running = false
-			default:
-			}
+		b.during(writers, func() {
 			lose := rnd.Intn(30) == 0
 			b.poll(lose)
 			if lose || rnd.Intn(30) == 0 {
 				b.stop()
 				b.start()
 			}
-		}
+		})
 		var want []string
 		rows, err := b.conn.Query(t.Context(), "SELECT id::text FROM t ORDER BY id")
 		require.NoError(t, err)
@@ -61,30 +55,30 @@ func TestGuardRandom(t *testing.T) {
 	}
 }
 
-// overlap starts writers, and says when they have ended.
-func overlap(b *bench) (finished chan struct{}) {
-	var wg sync.WaitGroup
+// overlap starts writers whose transactions overlap.
+func overlap(b *bench) (failed <-chan error) {
+	var writers []func() error
 	for w := range 4 {
-		exec := b.session()
+		exec := b.beside()
 		rnd := rand.New(rand.NewSource(int64(w)))
-		wg.Go(func() {
+		writers = append(writers, func() error {
 			for range 40 {
-				exec("BEGIN")
+				sql := []string{"BEGIN"}
 				if rnd.Intn(3) == 0 {
-					exec(fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/100))
+					sql = append(sql, fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/100))
 				}
 				for range 1 + rnd.Intn(3) {
-					exec("INSERT INTO t DEFAULT VALUES")
-					exec(fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/40))
+					sql = append(sql, "INSERT INTO t DEFAULT VALUES", fmt.Sprintf("SELECT pg_sleep(%f)", rnd.Float64()/40))
 				}
-				exec([]string{"COMMIT", "COMMIT", "COMMIT", "ROLLBACK"}[rnd.Intn(4)])
+				sql = append(sql, []string{"COMMIT", "COMMIT", "COMMIT", "ROLLBACK"}[rnd.Intn(4)])
+				for _, s := range sql {
+					if err := exec(s); err != nil {
+						return fmt.Errorf("%s: %w", s, err)
+					}
+				}
 			}
+			return nil
 		})
 	}
-	finished = make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(finished)
-	}()
-	return finished
+	return b.together(writers...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// patience bounds the wait for what is bound to come.
+const patience = 90 * time.Second
 
 // bench is a database, a connector's settings, and what it has given so far.
 type bench struct {
@@ -55,13 +59,58 @@ func (b *bench) exec(sql ...string) {
 	}
 }
 
-// session is another connection to the database.
+// session is another connection to the database, for the test's own goroutine.
 func (b *bench) session() func(sql string) {
-	c := b.srv.Connect(b.t, b.url)
+	run := b.beside()
 	return func(sql string) {
 		b.t.Helper()
+		require.NoError(b.t, run(sql), sql)
+	}
+}
+
+// beside is another connection to the database, for any goroutine.
+func (b *bench) beside() func(sql string) error {
+	c := b.srv.Connect(b.t, b.url)
+	return func(sql string) error {
 		_, err := c.Exec(b.t.Context(), sql)
-		require.NoError(b.t, err, sql)
+		return err
+	}
+}
+
+// together runs functions beside the test, which may end only after them. What is given is closed once they have ended,
+// and holds what failed.
+func (b *bench) together(runs ...func() error) <-chan error {
+	failed, ended := make(chan error, len(runs)), make(chan struct{})
+	var wg sync.WaitGroup
+	for _, run := range runs {
+		wg.Go(func() {
+			if err := run(); err != nil {
+				failed <- err
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(failed)
+		close(ended)
+	}()
+	b.t.Cleanup(func() { <-ended })
+	return failed
+}
+
+// during polls until what runs beside has ended, by a function that is told nothing.
+func (b *bench) during(failed <-chan error, poll func()) {
+	b.t.Helper()
+	for {
+		select {
+		case err, some := <-failed:
+			require.NoError(b.t, err)
+			if !some {
+				return
+			}
+		default:
+		}
+		poll()
 	}
 }
 
@@ -149,7 +198,7 @@ func (b *bench) store(out []*plugin.SourceRecord) {
 // until polls until there are so many records, and fails if more come.
 func (b *bench) until(n int) {
 	b.t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(patience)
 	for len(b.records) < n && time.Now().Before(end) {
 		b.poll(false)
 	}
@@ -159,7 +208,7 @@ func (b *bench) until(n int) {
 // eventually polls until something is so.
 func (b *bench) eventually(so func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); b.poll(false) {
+	for end := time.Now().Add(patience); !so(); b.poll(false) {
 		require.True(b.t, time.Now().Before(end), "%v", b.values())
 	}
 }

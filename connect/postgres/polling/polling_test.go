@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -227,9 +228,7 @@ func TestEqualTimestampsAtPageBounds(t *testing.T) {
 			slices.Sort(got)
 			return slices.Compact(got)
 		}
-		for len(seen()) < 20 {
-			require.Positive(t, b.poll(false))
-		}
+		b.eventually(func() bool { return len(seen()) == 20 })
 		b.quiet()
 		require.LessOrEqual(t, len(b.records), 24) // no more than one time's rows come again
 		last := b.records[len(b.records)-1]
@@ -318,12 +317,12 @@ func TestSuffix(t *testing.T) {
 	b.start()
 	defer b.stop()
 	seen := map[string]bool{}
-	for len(seen) < 6 {
-		b.poll(false)
+	b.eventually(func() bool {
 		for _, v := range b.values() {
 			seen[v] = true
 		}
-	}
+		return len(seen) == 6
+	})
 }
 
 func TestOddNames(t *testing.T) {
@@ -423,7 +422,8 @@ func TestLargeRows(t *testing.T) {
 		"INSERT INTO t (v) SELECT repeat('x', 1000000) FROM generate_series(1, 60)")
 	b.start()
 	defer b.stop()
-	for len(b.records) < 60 {
+	for end := time.Now().Add(patience); len(b.records) < 60; {
+		require.True(t, time.Now().Before(end), "%d rows have come", len(b.records))
 		require.LessOrEqual(t, b.poll(false), 18)
 	}
 	require.Len(t, b.records, 60)

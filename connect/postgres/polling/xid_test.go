@@ -6,7 +6,6 @@ import (
 	"math/rand"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -166,15 +165,14 @@ func TestXIDRewrittenUnderALook(t *testing.T) {
 	defer b.stop()
 	b.until(1)
 	b.exec("INSERT INTO t VALUES (2, 2, pg_current_xact_id())")
-	other := b.session()
-	other("BEGIN; ALTER TABLE t ALTER v TYPE bigint")
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() {
-		other(`DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass)
+	other := b.beside()
+	require.NoError(t, other("BEGIN; ALTER TABLE t ALTER v TYPE bigint"))
+	failed := b.together(func() error {
+		return other(`DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 't'::regclass)
 			LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT`)
 	})
 	b.until(2)
+	require.NoError(t, <-failed)
 	b.quiet()
 }
 
@@ -196,53 +194,51 @@ func TestXIDOtherServer(t *testing.T) {
 }
 
 // Writers at random, with transactions that overlap and draw their ids early: each row comes once, in the order in
-// which
-// its versions were made.
+// which its versions were made.
 func TestXIDRandom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, map[string]string{"mode": "xid", "batch.max.rows": "7", "poll.interval.ms": "1"},
 		"CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL)", "CREATE SEQUENCE ids")
-	const writers, rounds = 4, 60
-	var wg sync.WaitGroup
-	for w := range writers {
-		exec := b.session()
+	const count, rounds = 4, 60
+	var writers []func() error
+	for w := range count {
+		exec := b.beside()
 		rnd := rand.New(rand.NewSource(int64(w)))
-		wg.Go(func() {
+		writers = append(writers, func() error {
 			for i := range rounds {
-				exec("BEGIN")
+				sql := []string{"BEGIN"}
 				for j := range 1 + rnd.Intn(4) {
 					id := w*100000 + (rounds-i)*10 + j // ids that grow downwards
-					exec(fmt.Sprintf("INSERT INTO t VALUES (%d, 0)", id))
+					sql = append(sql, fmt.Sprintf("INSERT INTO t VALUES (%d, 0)", id))
 					if rnd.Intn(3) == 0 {
-						exec("SELECT pg_sleep(0.002)")
+						sql = append(sql, "SELECT pg_sleep(0.002)")
 					}
 				}
 				if rnd.Intn(5) == 0 {
-					exec("ROLLBACK")
-					continue
+					sql = append(sql, "ROLLBACK")
+				} else {
+					sql = append(sql, "COMMIT", fmt.Sprintf("UPDATE t SET v = v + 1 WHERE id = %d",
+						w*100000+(rounds-rnd.Intn(i+1))*10))
 				}
-				exec("COMMIT")
-				exec(fmt.Sprintf("UPDATE t SET v = v + 1 WHERE id = %d", w*100000+(rounds-rnd.Intn(i+1))*10))
+				for _, s := range sql {
+					if err := exec(s); err != nil {
+						return fmt.Errorf("%s: %w", s, err)
+					}
+				}
 			}
+			return nil
 		})
 	}
 	rnd := rand.New(rand.NewSource(99))
-	finished := make(chan struct{})
-	go func() { wg.Wait(); close(finished) }()
 	b.start()
-	for running := true; running; {
-		select {
-		case <-finished:
-			running = false
-		default:
-		}
+	b.during(b.together(writers...), func() {
 		lose := rnd.Intn(6) == 0
 		b.poll(lose)
 		if lose || rnd.Intn(3) == 0 {
 			b.stop()
 			b.start()
 		}
-	}
+	})
 	b.stop()
 	b.start()
 	defer b.stop()
