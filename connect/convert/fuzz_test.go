@@ -129,7 +129,7 @@ func FuzzSchemas(f *testing.F) {
 		framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(v.ID))
 		start := time.Now()
 		s, value, err := conv.Decode(t.Context(), "topic", append(framed, b...), nil)
-		require.Less(t, time.Since(start), 5*time.Second)
+		require.Less(t, time.Since(start), 30*time.Second)
 		if err == nil && s != nil {
 			_, _, _ = conv.Encode(t.Context(), nil, "back", s, value)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +20,9 @@ import (
 func startRegistry(t testing.TB) *schemaregistry.Registry {
 	t.Helper()
 	c := client.New(servertest.Start(t, servertest.Options{}).Requestor(), client.Options{})
-	r, err := schemaregistry.New(schemaregistry.Config{Client: c})
+	// An old answer for want of a prompt one would be a fault that is none.
+	limits := schemaregistry.Limits{FreshWait: 20 * time.Second, WriteWait: time.Minute}
+	r, err := schemaregistry.New(schemaregistry.Config{Client: c, Limits: limits})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
