@@ -18,8 +18,10 @@ import (
 type partition struct {
 	position int64 // of the next record to write, as the ledger has it
 	epoch    int64
-	pending  int64 // the position that a transaction whose end is not known would have set, -1 if there is none
-	adopted  bool  // the position is the group's, as the ledger had none
+	// pending is the position that a transaction whose end is not known would set, -1 if there is none. It may happen
+	// until another one of the task's has moved the ledger.
+	pending int64
+	adopted bool // the position is the group's, as the ledger had none
 }
 
 // fencedError says that a partition is another task's.
@@ -263,7 +265,9 @@ func (l *ledger) look(ctx context.Context, s *session, parts map[client.TopicPar
 				"failed over, or the ledger was changed by hand; the task goes on from there when it is restarted",
 				row.next, at, p.position)
 		}
-		p.position, p.pending = row.next, -1
+		if row.next != p.position { // else what is pending may be yet to come: a server that is busy commits late
+			p.position, p.pending = row.next, -1
+		}
 	}
 	return nil
 }
