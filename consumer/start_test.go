@@ -32,8 +32,8 @@ func (n *noting) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, er
 	return resp, err
 }
 
-// Where a member begins at the end the coordinator knows before the client hears of anything: the next node that runs the
-// member begins there, however soon it does.
+// Where a member begins at the end the coordinator knows before the client hears of anything: the next node that runs
+// the member begins there, however soon it does.
 func TestTheStartIsKeptBeforeTheFirstAnswer(t *testing.T) {
 	e := newEnv(t)
 	e.topic("t", 1)

@@ -340,7 +340,8 @@ func (m *Turmoil) Check() (records int) {
 	return len(stored)
 }
 
-// end is the offset behind all that was said to lie in a topic: a node that has just started may know it a little later.
+// end is the offset behind all that was said to lie in a topic: a node that has just started may know it a little
+// later.
 func (m *Turmoil) end(topic string) (end int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
