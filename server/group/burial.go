@@ -88,7 +88,6 @@ func (b *burial) bury(ctx context.Context, number int32, topics map[string]bool)
 
 // removeTopics removes the offsets of topics that are no more.
 func (s *shard) removeTopics(topics map[string]bool) {
-	image := s.image()
 	var groups []*group
 	for _, g := range s.groups {
 		for topic := range g.offsets {
@@ -104,7 +103,7 @@ func (s *shard) removeTopics(topics map[string]bool) {
 			if !topics[topic] || g.unstable(topic, partition) {
 				return false
 			}
-			now := image.Topic(topic)
+			now := s.image().Topic(topic) // it may have been made again since the sweep began
 			return now == nil || o.topicID != now.ID
 		},
 		done: func(removed int) {

@@ -430,3 +430,29 @@ func TestMetrics(t *testing.T) {
 		}, got)
 	})
 }
+
+// What is committed for a topic that is made again while a sweep for the one before is under way stays.
+func TestSweepSparesTheNextTopic(t *testing.T) {
+	const parts = 2 * maxTombstones
+	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
+		l.createTopic("a", parts)
+		groups := []string{"g", "h"}
+		for _, id := range groups {
+			l.commit(id, "a", make([]int64, parts)...)
+		}
+		l.inspect("g", func(s *shard) {
+			l.apply(&metadata.DeleteTopics{Topics: []metadata.TopicRef{{Name: "a"}}})
+			s.removeTopics(map[string]bool{"a": true}) // begins with one of the groups
+			l.createTopic("a", 1)
+			for _, id := range groups {
+				o := &committed{offset: 77}
+				require.NoError(t, s.run.Append(coordinator.KV{Key: offsetKey(id, "a", 0), Value: encodeOffset(o)}))
+				s.groups[id].offset("a", 0).topicID = s.image().Topic("a").ID
+			}
+		})
+		synctest.Wait()
+		for _, id := range groups {
+			require.EqualValues(t, 77, l.committed(id, "a", 0), id)
+		}
+	})
+}
