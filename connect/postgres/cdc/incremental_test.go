@@ -51,7 +51,7 @@ func TestChunksUnderLoad(t *testing.T) {
 			for key, n := range l.count("p.public.t", "r") {
 				require.Equal(t, 1, n, key)
 			}
-			require.NotContains(t, l.offset, "snapshot")
+			l.until("the end of the snapshot", func() bool { return l.offset["snapshot"] == nil })
 		})
 	}
 }
@@ -64,7 +64,7 @@ func TestChunksEndWhereTheSlotBegins(t *testing.T) {
 	l.exec(`INSERT INTO grown SELECT g FROM generate_series(1, 5000) g`, `ANALYZE grown`, `DELETE FROM grown`)
 	l.set("millrace.snapshot.small.rows", "10", "incremental.snapshot.chunk.size", "70", "max.batch.size", "50")
 	l.start()
-	l.poll()
+	l.until("a place", func() bool { return l.offset != nil })
 	l.exec(`INSERT INTO t SELECT g, 'w', g FROM generate_series(501, 600) g`, `INSERT INTO grown VALUES (7)`)
 	l.caughtUp("t")
 	l.caughtUp("grown")
@@ -94,7 +94,7 @@ func TestChunksAfterTheSlotsViewIsGone(t *testing.T) {
 			l.stop()
 			l.exec(c.late, `DELETE FROM t WHERE id = 599`, `UPDATE t SET n = 0 WHERE id = 600`)
 			l.start()
-			l.poll()
+			l.until("a place", func() bool { return l.offset != nil })
 			l.exec(`INSERT INTO t SELECT g, 'w', g FROM generate_series(601, 700) g`)
 			l.caughtUp("t")
 			require.Len(t, l.count("p.public.t", "r"), 599)
@@ -197,7 +197,7 @@ func TestIdleDatabaseLetsTheLogGo(t *testing.T) {
 	other.exec(`INSERT INTO t SELECT g, repeat('x', 100), g FROM generate_series(1, 5000) g`)
 	var target string
 	require.NoError(t, other.db.QueryRow(context.Background(), `SELECT pg_current_wal_lsn()::text`).Scan(&target))
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(patience)
 	for {
 		l.poll()
 		var passed bool
@@ -249,6 +249,8 @@ func (l *lab) whileWaited(statements string, run func()) {
 	other := l.server.Connect(l.t, l.url)
 	_, err := other.Exec(context.Background(), "BEGIN; "+statements)
 	require.NoError(l.t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
 	var failed error
 	var wg sync.WaitGroup
 	defer func() {
@@ -256,7 +258,7 @@ func (l *lab) whileWaited(statements string, run func()) {
 		require.NoError(l.t, failed)
 	}()
 	wg.Go(func() {
-		_, err := other.Exec(context.Background(), `DO $$ BEGIN
+		_, err := other.Exec(ctx, `DO $$ BEGIN
 			WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND
 				database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 			LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; COMMIT`)

@@ -24,6 +24,9 @@ import (
 	"millrace/connect/postgres/pgtest"
 )
 
+// patience bounds the wait for what is bound to come.
+const patience = 90 * time.Second
+
 // rounds multiplies how much the tests by chance do.
 var rounds = flag.Int("cdc.rounds", 1, "how often tests by chance go round")
 
@@ -78,6 +81,8 @@ func labOn(t testing.TB, s *pgtest.Server, statements ...string) *lab {
 		"topic.prefix": "p", "slot.name": "slot_" + name, "publication.name": "pub_" + name,
 		"poll.interval.ms": "50", "status.update.interval.ms": "200", "slot.retry.delay.ms": "200",
 		"retriable.restart.connector.wait.ms": "200",
+		// The server may take long to see that the last reader of a slot is gone.
+		"slot.max.retries": "300",
 	}
 	l.db = s.Connect(t, l.url)
 	l.exec(statements...)
@@ -132,7 +137,7 @@ func (l *lab) makeDir() (string, error) {
 
 func (l *lab) stop() {
 	if l.task != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = l.task.Stop(ctx)
 		l.task = nil
@@ -162,7 +167,7 @@ func (l *lab) tryPoll() (bool, error) {
 }
 
 func (l *lab) receive() ([]*plugin.SourceRecord, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return l.task.Poll(ctx)
 }
@@ -284,7 +289,7 @@ func plain(v any) any {
 // until polls until a condition holds.
 func (l *lab) until(what string, ok func() bool) {
 	l.t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(patience)
 	for !ok() {
 		require.True(l.t, time.Now().Before(end), "it never happened: %s", what)
 		l.poll()
@@ -336,12 +341,7 @@ func (l *lab) source(table string) map[string]string {
 // caughtUp polls until the records say what the table has.
 func (l *lab) caughtUp(table string) {
 	l.t.Helper()
-	l.caughtUpWithin(table, 20*time.Second)
-}
-
-func (l *lab) caughtUpWithin(table string, d time.Duration) {
-	l.t.Helper()
-	end := time.Now().Add(d)
+	end := time.Now().Add(patience)
 	diff := func(a, b map[string]string) int {
 		n := 0
 		for k, v := range a {

@@ -143,7 +143,7 @@ func TestMovedRowBeforeItIsVisible(t *testing.T) {
 			}
 		}
 	})
-	for end := time.Now().Add(30 * time.Second); waiting() == 0; {
+	for end := time.Now().Add(patience); waiting() == 0; {
 		require.True(t, time.Now().Before(end), "nobody waits for the standby")
 	}
 	known.Store(true)
@@ -152,29 +152,33 @@ func TestMovedRowBeforeItIsVisible(t *testing.T) {
 		_, err := mover.Exec(context.Background(), `UPDATE t SET id = 2, other = 7`)
 		moved <- err
 	})
-	for end := time.Now().Add(30 * time.Second); waiting() < 2; {
+	for end := time.Now().Add(patience); waiting() < 2; {
 		require.True(t, time.Now().Before(end), "the move does not wait for the standby")
 	}
-	polled := make(chan []*plugin.SourceRecord, 1)
+	polled := make(chan error, 1)
+	var polls [][]*plugin.SourceRecord
 	wg.Go(func() {
 		for {
 			out, err := l.receive()
+			polls = append(polls, out)
 			if len(out) > 1 || err != nil {
-				polled <- out
+				polled <- err
 				return
 			}
-			l.store(out)
 		}
 	})
 	select {
-	case <-polled:
-		require.Fail(t, "the row was not waited for")
+	case err := <-polled:
+		require.Fail(t, "the row was not waited for", "%v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	s.Config(t, "synchronous_standby_names", "")
 	require.NoError(t, <-moved)
-	l.store(<-polled)
+	require.NoError(t, <-polled)
 	wg.Wait()
+	for _, out := range polls {
+		l.store(out)
+	}
 	l.caughtUp("t")
 	for _, e := range l.on("p.public.t") {
 		require.NotContains(t, e.headers, "__unavailable")
