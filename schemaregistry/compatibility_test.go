@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -418,27 +419,29 @@ func TestPartsAreSmall(t *testing.T) {
 
 // Of what is written in parts, one part in the log makes a failure an unknown outcome.
 func TestPartsFail(t *testing.T) {
-	log := newFakeLog()
-	for i := range maxBatch + 1 {
-		log.put(fmt.Sprintf(schemaKeyOf, "s", i+1), fmt.Sprintf(`{"id":%d,"schema":%q,"deleted":true}`, i+1, enum(i)))
-	}
-	var cut atomic.Bool
-	log.fault = func(r kmsg.Request) loss {
-		switch r.(type) {
-		case *kmsg.ProduceRequest:
-			cut.Store(true)
-		case *kmsg.ListOffsetsRequest:
-			if cut.Load() {
-				return requestLost
-			}
+	synctest.Test(t, func(t *testing.T) {
+		log := newFakeLog()
+		for i := range maxBatch + 1 {
+			log.put(fmt.Sprintf(schemaKeyOf, "s", i+1), fmt.Sprintf(`{"id":%d,"schema":%q,"deleted":true}`, i+1, enum(i)))
 		}
-		return nothingLost
-	}
-	d := &desk{t, log, run(t, log, func(c *Config) { c.Limits.WriteWait = 300 * time.Millisecond })}
-	require.NoError(t, d.AwaitRead(t.Context()))
-	_, err := d.DeleteSubject(t.Context(), "s", true)
-	require.True(t, d.refuses(CodeStoreTimeout, err).Unknown)
-	cut.Store(false)
-	_, err = d.DeleteSubject(t.Context(), "s", true)
-	require.NoError(t, err)
+		var cut atomic.Bool
+		log.fault = func(r kmsg.Request) loss {
+			switch r.(type) {
+			case *kmsg.ProduceRequest:
+				cut.Store(true)
+			case *kmsg.ListOffsetsRequest:
+				if cut.Load() {
+					return requestLost
+				}
+			}
+			return nothingLost
+		}
+		d := &desk{t, log, run(t, log, func(c *Config) { c.Limits.WriteWait = 300 * time.Millisecond })}
+		require.NoError(t, d.AwaitRead(t.Context()))
+		_, err := d.DeleteSubject(t.Context(), "s", true)
+		require.True(t, d.refuses(CodeStoreTimeout, err).Unknown)
+		cut.Store(false)
+		_, err = d.DeleteSubject(t.Context(), "s", true)
+		require.NoError(t, err)
+	})
 }

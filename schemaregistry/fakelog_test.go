@@ -320,12 +320,14 @@ func (f *fakeLog) length() int64 {
 	return f.end
 }
 
-// run makes a Registry on a cluster, and reads until the test ends.
+// run makes a Registry on a cluster, and reads until the test ends. It asks long for the log's end: a test may stand
+// still, and an old answer would be taken for a fault.
 func run(t testing.TB, cluster kmsg.Requestor, change func(*Config)) *Registry {
 	t.Helper()
 	cfg := Config{
 		Client: client.New(cluster, client.Options{MetadataTTL: time.Millisecond}),
 		Rand:   rand.New(rand.NewPCG(1, rand.Uint64())),
+		Limits: Limits{FreshWait: 20 * time.Second},
 	}
 	if change != nil {
 		change(&cfg)

@@ -254,7 +254,7 @@ func (f *franz) deletes() {
 	require.Eventually(t, func() bool { // what is known by its id is answered from memory: another node forgets it soon
 		_, err = f.cl().SchemaByID(ctx, 1)
 		return err != nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	f.fails(err, 40403)
 	gone, err := f.cl().DeleteSubject(ctx, "s", sr.SoftDelete)
 	require.NoError(t, err)

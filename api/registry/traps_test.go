@@ -174,7 +174,7 @@ func TestTrapHostile(t *testing.T) {
 		began := time.Now()
 		a := f.send("POST", "/subjects/"+strings.ReplaceAll(name, " ", "-")+"/versions", body(text[1],
 			`"schemaType":"`+text[0]+`"`))
-		require.Less(t, time.Since(began), 2*time.Second, name)
+		require.Less(t, time.Since(began), 20*time.Second, name) // what is not linear takes minutes
 		require.Less(t, a.status, 500, "%s: %s", name, a.text)
 		if name != "1000 items" && name != "a cycle" {
 			require.Equal(t, 422, a.status, "%s: %.300s", name, a.text)
@@ -205,10 +205,10 @@ func TestTrapRecords(t *testing.T) {
 		step{"DELETE /subjects/s/versions/3?permanent=true", "", `3`},
 	)
 	require.NoError(t, client.New(n.Requestor(), client.Options{}).DeleteTopic(t.Context(), "_schemas"))
-	f.run(
-		step{"GET /subjects", "", `[]`},
-		step{"POST /subjects/s/versions", body(`"int"`), `{"id":1}`},
-	)
+	require.Eventually(t, func() bool { // this node learns of it a little later
+		return strings.TrimSpace(f.send("GET", "/subjects", "").text) == "[]"
+	}, time.Minute, 10*time.Millisecond)
+	f.run(step{"POST /subjects/s/versions", body(`"int"`), `{"id":1}`})
 }
 
 // Clients cannot delete the log of the schemas: ids would be given out again.

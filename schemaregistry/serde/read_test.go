@@ -53,7 +53,7 @@ func TestUnreadableSchema(t *testing.T) {
 		Value: []byte(`{"subject":"t-value","version":2,"id":7,"schema":"{","deleted":false}`),
 	})
 	results, err := c.Produce(t.Context(), client.ProduceRequest{
-		Acks: client.AcksAll, Timeout: 10 * time.Second, Batches: []client.Batch{{Topic: topic, Bytes: b.Build()}},
+		Acks: client.AcksAll, Timeout: 30 * time.Second, Batches: []client.Batch{{Topic: topic, Bytes: b.Build()}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, results[0].Err)

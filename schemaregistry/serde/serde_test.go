@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +28,9 @@ func start(t testing.TB) (*schemaregistry.Registry, *serde.Serde) {
 
 func startOn(t testing.TB, c *client.Client) (*schemaregistry.Registry, *serde.Serde) {
 	t.Helper()
-	r, err := schemaregistry.New(schemaregistry.Config{Client: c})
+	r, err := schemaregistry.New(schemaregistry.Config{
+		Client: c, Limits: schemaregistry.Limits{FreshWait: 20 * time.Second}, // longer than a test may stand still
+	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
