@@ -74,6 +74,15 @@ func (t *Tail) takeAsk(last bool) *Ask {
 
 // end is where the topic ends by its leaders.
 func (t *Tail) end(ctx context.Context) (*Place, error) {
+	at, err := t.endAsKnown(ctx)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) { // it was deleted since the client heard of it, which knows that now
+		at, err = t.endAsKnown(ctx)
+	}
+	return at, err
+}
+
+// endAsKnown is the end of the topic that the client knows, which may be gone.
+func (t *Tail) endAsKnown(ctx context.Context) (*Place, error) {
 	topic, err := t.opts.Client.Topic(ctx, t.opts.Topic, client.Refuse)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return &Place{}, nil

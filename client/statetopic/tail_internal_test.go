@@ -2,6 +2,7 @@ package statetopic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"millrace/client"
@@ -120,6 +122,42 @@ func (b bounds) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error
 		Topic: asked.Topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{p},
 	}}
 	return resp, nil
+}
+
+// deleted is a cluster with a topic that is deleted as soon as its metadata was told.
+type deleted struct{ told bool }
+
+// Request implements kmsg.Requestor.
+func (d *deleted) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+	switch r := r.(type) {
+	case *kmsg.MetadataRequest:
+		resp := r.ResponseKind().(*kmsg.MetadataResponse)
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.Topic, topic.TopicID = r.Topics[0].Topic, [16]byte{1}
+		topic.Partitions = []kmsg.MetadataResponseTopicPartition{kmsg.NewMetadataResponseTopicPartition()}
+		if d.told {
+			topic.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		}
+		resp.Topics, d.told = append(resp.Topics, topic), true
+		return resp, nil
+	case *kmsg.ListOffsetsRequest:
+		resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		p := kmsg.NewListOffsetsResponseTopicPartition()
+		p.ErrorCode = kerr.UnknownTopicOrPartition.Code
+		resp.Topics = []kmsg.ListOffsetsResponseTopic{{
+			Topic: r.Topics[0].Topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{p},
+		}}
+		return resp, nil
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// A topic that is deleted has an end: it is none.
+func TestTheEndOfATopicThatIsDeleted(t *testing.T) {
+	tail := newTail(t, &deleted{})
+	at, err := tail.end(t.Context())
+	require.NoError(t, err)
+	require.False(t, at.Exists())
 }
 
 // Reading goes on where it was only if that is of the same topic, uncut, and the Fold holds all of it: where reading
