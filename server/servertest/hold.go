@@ -5,6 +5,9 @@ import (
 	"net"
 	"strconv"
 	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // hold keeps a loopback port from being given to anybody's connections while nobody listens there: a node that stops
@@ -38,6 +41,15 @@ func holdPort() (hold, error) {
 		return hold{}, fmt.Errorf("hold a port: %w", err)
 	}
 	return hold{socket, strconv.Itoa(at.(*syscall.SockaddrInet4).Port)}, nil
+}
+
+// HoldPort gives an address for a node that is a process, whose port is held until the test ends.
+func HoldPort(t testing.TB) (address string) {
+	t.Helper()
+	h, err := holdPort()
+	require.NoError(t, err)
+	t.Cleanup(h.release)
+	return h.address()
 }
 
 func (h hold) address() string { return net.JoinHostPort("127.0.0.1", h.port) }
