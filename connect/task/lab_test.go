@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"millrace/client"
 	"millrace/connect/data"
@@ -29,19 +28,7 @@ import (
 	"millrace/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
-
-// patient gives goroutines that are about to end some time for it.
-type patient struct{ *testing.M }
-
-// Run implements goleak.TestingM.
-func (p patient) Run() int {
-	code := p.M.Run()
-	for limit := time.Now().Add(20 * time.Second); goleak.Find() != nil && time.Now().Before(limit); {
-		continue // Find waits a little itself
-	}
-	return code
-}
+func TestMain(m *testing.M) { servertest.VerifyNoLeaks(m) }
 
 const (
 	stringClass = "org.apache.kafka.connect.storage.StringConverter"
