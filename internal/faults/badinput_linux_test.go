@@ -1,9 +1,9 @@
 package faults_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,8 +20,9 @@ import (
 // bad is one case of bad input: databases and connectors of its own, on a cluster that all share.
 type bad struct {
 	*flows
-	t    *testing.T
-	name string // of the prefix, the slot and the publication
+	t        *testing.T
+	name     string // of the prefix, the slot and the publication
+	requests int    // to produce
 }
 
 // Whatever is wrong with what connectors are given is said when they are created, or by the task that fails of it: what
@@ -82,8 +83,21 @@ func (b *bad) plain(topic string) config {
 // create creates a connector that goes when the case ends.
 func (b *bad) create(name string, c config) {
 	b.t.Helper()
-	b.insist(http.MethodPost, "/connectors", map[string]any{"name": name, "config": c})
-	b.t.Cleanup(func() { b.insist(http.MethodDelete, "/connectors/"+name, nil) })
+	b.put(name, c)
+	b.t.Cleanup(func() { b.remove(name) })
+}
+
+// remove deletes a connector, by one node after the other until one knows none of that name.
+func (b *bad) remove(name string) {
+	b.t.Helper()
+	for start, id := time.Now(), 1; ; id = id%nodes + 1 {
+		code, answer, err := b.rest(id, http.MethodDelete, "/connectors/"+name, nil)
+		if err == nil && (code < 300 || code == http.StatusNotFound) { // by a try before that was not answered
+			return
+		}
+		require.Less(b.t, time.Since(start), patience, "%d %s %v", code, answer, err)
+		pause(context.Background(), 50*time.Millisecond)
+	}
 }
 
 // refused creates a connector, which is to be refused in these words.
@@ -92,13 +106,14 @@ func (b *bad) refused(name string, c config, words ...string) {
 	start := time.Now()
 	for {
 		code, answer, err := b.rest(1, http.MethodPost, "/connectors", map[string]any{"name": name, "config": c})
-		if err == nil && code == http.StatusServiceUnavailable && time.Since(start) < patience {
+		busy := err != nil || code == http.StatusServiceUnavailable || code == http.StatusConflict
+		if busy && time.Since(start) < patience {
 			pause(b.t.Context(), 50*time.Millisecond)
 			continue
 		}
 		require.NoError(b.t, err)
 		if code == http.StatusCreated {
-			b.t.Cleanup(func() { b.insist(http.MethodDelete, "/connectors/"+name, nil) })
+			b.t.Cleanup(func() { b.remove(name) })
 		}
 		require.Equal(b.t, http.StatusBadRequest, code, string(answer))
 		b.says(string(answer), words)
@@ -127,7 +142,7 @@ func (b *bad) fails(name string, words ...string) {
 				return
 			}
 		}
-		require.Less(b.t, time.Since(start), 30*time.Second, "%s does not fail: %+v %v", name, s, err)
+		require.Less(b.t, time.Since(start), patience, "%s does not fail: %+v %v", name, s, err)
 	}
 }
 
@@ -144,7 +159,7 @@ func (b *bad) holds(dsn, sql string, want ...string) {
 		if err == nil && fmt.Sprint(got) == fmt.Sprint(want) {
 			return
 		}
-		if time.Since(start) > 30*time.Second {
+		if time.Since(start) > patience {
 			b.explain()
 			require.Equal(b.t, want, got, "%s: %v", sql, err)
 		}
@@ -160,18 +175,30 @@ func (b *bad) produce(topic string, values ...string) {
 		require.NoError(b.t, err)
 		lines.Write(append(line, '\n'))
 	}
+	b.requests++
 	for start := time.Now(); ; pause(b.t.Context(), 50*time.Millisecond) {
-		req, err := http.NewRequest(http.MethodPost, b.nodes[1].url()+"/v1/topics/"+topic+"/records",
-			strings.NewReader(lines.String()))
-		require.NoError(b.t, err)
-		req.Header.Set("Content-Type", "application/vnd.millrace.records+ndjson")
-		code, answer, err := do(b.http, req)
-		require.NoError(b.t, err)
-		if code == http.StatusOK {
+		code, answer, err := b.produceOnce(topic, lines.String())
+		if err == nil && code == http.StatusOK {
 			return
 		}
-		require.Less(b.t, time.Since(start), 10*time.Second, "%d %s", code, answer)
+		require.Less(b.t, time.Since(start), patience, "%d %s %v", code, answer, err)
 	}
+}
+
+// produceOnce sends the last request. However often that is done, its records are stored once.
+func (b *bad) produceOnce(topic, lines string) (code int, answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), attention)
+	defer cancel()
+	url := b.nodes[1].url() + "/v1/topics/" + topic + "/records"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(lines))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/vnd.millrace.records+ndjson")
+	req.Header.Set("Producer-Id", fmt.Sprint(b.name, "-", b.requests))
+	req.Header.Set("Producer-Epoch", "0")
+	req.Header.Set("Producer-Seq", "0")
+	return do(b.http, req)
 }
 
 // value is a value of JsonConverter's, of an id and a column.
@@ -190,10 +217,7 @@ func (b *bad) wrongPassword() {
 }
 
 func (b *bad) unreachable() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b.t, err)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	require.NoError(b.t, l.Close())
+	const port = "1" // nobody listens there, and nobody is given it
 	b.refused(b.name, b.source().with("database.port", port), "database.hostname", "refused", "Check host and port")
 	b.refused(b.name, b.sink().with("connection.url", "jdbc:postgresql://127.0.0.1:"+port+"/x"), "connection.url",
 		"refused", "Check host and port")
@@ -263,7 +287,7 @@ func (b *bad) slotInUse() {
 	b.holds(b.from, "SELECT active FROM pg_replication_slots WHERE slot_name = '"+b.name+"'", "f")
 	u, err := url.Parse(b.from)
 	require.NoError(b.t, err)
-	u.RawQuery = "sslmode=disable&replication=database"
+	u.RawQuery = "sslmode=disable&replication=database&wal_sender_timeout=0" // it does not answer the server
 	thief, err := pgconn.Connect(b.t.Context(), u.String())
 	require.NoError(b.t, err)
 	defer thief.Close(b.t.Context())
@@ -393,7 +417,7 @@ func (b *bad) holdsDead(topic string, count int) {
 		if err == nil && code == http.StatusOK && strings.Count(string(answer), `"offset":`) == count {
 			return
 		}
-		require.Less(b.t, time.Since(start), 20*time.Second, "%d %s %v", code, answer, err)
+		require.Less(b.t, time.Since(start), patience, "%d %s %v", code, answer, err)
 	}
 }
 
@@ -462,10 +486,14 @@ func (b *bad) twoSinks() {
 	b.produce(topic, value(1, "string", "v", `"a"`))
 	c := b.plain(topic).with("collection.name.format", "t")
 	b.create(topic, c)
-	code, answer, err := b.rest(2, http.MethodPost, "/connectors", map[string]any{"name": topic, "config": c})
-	require.NoError(b.t, err)
-	require.Equal(b.t, http.StatusConflict, code, string(answer))
-	require.Contains(b.t, string(answer), topic)
+	for start := time.Now(); ; pause(b.t.Context(), 50*time.Millisecond) {
+		code, answer, err := b.rest(2, http.MethodPost, "/connectors", map[string]any{"name": topic, "config": c})
+		if err == nil && code == http.StatusConflict && strings.Contains(string(answer), topic) {
+			break // other conflicts, and 503, are of a herd that shares out its work
+		}
+		require.True(b.t, err != nil || code == http.StatusConflict || code == http.StatusServiceUnavailable, string(answer))
+		require.Less(b.t, time.Since(start), patience, "%d %s %v", code, answer, err)
+	}
 	b.holds(b.to, "SELECT * FROM t", "1|a")
 	// One that goes by the other's name in the ledger takes nothing from it without a word.
 	b.create(topic+"_2", c.with("offset.ledger.name", topic))

@@ -136,28 +136,39 @@ func (m *member) followOnce() {
 		}
 		return
 	}
-	event := ""
+	event, data := "", ""
 	for s := bufio.NewScanner(resp.Body); s.Scan(); {
 		name, value, _ := strings.Cut(s.Text(), ": ")
 		switch {
 		case name == "event":
 			event = value
-		case name == "" && value == "":
-			event = ""
-		case name == "data" && event == "assignment":
-			var got share
-			if err := json.Unmarshal([]byte(value), &got); err != nil {
-				m.t.Errorf("%s: %v in %s", m.id, err, value)
+		case name == "data":
+			data = value
+		case name == "" && value == "": // the event is whole: a stream that is cut may end in the midst of a line
+			m.take(event, data)
+			if event == "error" || event == "end" {
+				return
 			}
-			m.churn.assigned(m, got.partitions())
-		case name == "data" && event == "":
-			var r jsonRecord
-			if err := json.Unmarshal([]byte(value), &r); err != nil {
-				m.t.Errorf("%s: %v in %s", m.id, err, value)
-			}
-			m.churn.read(m, r)
-		case name == "data" && (event == "error" || event == "end"):
-			return
+			event, data = "", ""
 		}
+	}
+}
+
+// take takes in an event of a stream.
+func (m *member) take(event, data string) {
+	var err error
+	switch {
+	case data == "":
+	case event == "assignment":
+		var got share
+		err = json.Unmarshal([]byte(data), &got)
+		m.churn.assigned(m, got.partitions())
+	case event == "":
+		var r jsonRecord
+		err = json.Unmarshal([]byte(data), &r)
+		m.churn.read(m, r)
+	}
+	if err != nil {
+		m.t.Errorf("%s: %v in %s", m.id, err, data)
 	}
 }

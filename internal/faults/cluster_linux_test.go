@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"millrace/server/servertest"
 )
 
 const (
@@ -66,7 +67,7 @@ func startCluster(t testing.TB) *cluster {
 			c.run("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", diskSize), "none", n.data)
 			t.Cleanup(func() { c.run("umount", "-l", n.data) })
 		} else {
-			n.address = freeAddress(t, id)
+			n.address = servertest.HoldPort(t)
 		}
 		voters = append(voters, fmt.Sprintf("%d=%s", id, n.url()))
 		c.nodes[id] = n
@@ -78,18 +79,6 @@ func startCluster(t testing.TB) *cluster {
 	}
 	c.awaitHealth()
 	return c
-}
-
-// freeAddress is one of loopback, below the ports that the system gives to clients.
-func freeAddress(t testing.TB, id int) string {
-	for port := 20000 + os.Getpid()%1000*10 + id; port < 32000; port += nodes {
-		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port)); err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // network makes a bridge, on which the clients are 198.18.0.1, and a host on it for each node. It lies in the network
@@ -168,6 +157,9 @@ func (c *cluster) wait(id int) int {
 	if n.cmd == nil {
 		return 0
 	}
+	process := n.cmd.Process
+	alarm := time.AfterFunc(2*patience, func() { _ = process.Signal(syscall.SIGQUIT) }) // it says where it is stuck
+	defer alarm.Stop()
 	_ = n.cmd.Wait() // the exit code says it
 	code := n.cmd.ProcessState.ExitCode()
 	n.cmd = nil
@@ -218,7 +210,9 @@ func (c *cluster) awaitHealth() {
 
 // leaders gives the leader of each partition of a topic, as a node sees it; -1 where there is none.
 func (c *cluster) leaders(id int, topic string) ([]int, error) {
-	req, err := http.NewRequest(http.MethodGet, c.nodes[id].url()+"/v1/topics/"+topic, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), attention)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.nodes[id].url()+"/v1/topics/"+topic, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -237,14 +231,15 @@ func (c *cluster) leaders(id int, topic string) ([]int, error) {
 	return leaders, nil
 }
 
-// awaitTopic waits until a node knows a topic that another one made.
-func (c *cluster) awaitTopic(id int, topic string) {
+// awaitLeaders is leaders, of a node that may know of the topic, or answer at all, a little later.
+func (c *cluster) awaitLeaders(id int, topic string) []int {
+	c.t.Helper()
 	for start := time.Now(); ; pause(context.Background(), 10*time.Millisecond) {
-		_, err := c.leaders(id, topic)
+		leaders, err := c.leaders(id, topic)
 		if err == nil {
-			return
+			return leaders
 		}
-		require.Less(c.t, time.Since(start), 5*time.Second, "node %d: %v", id, err)
+		require.Less(c.t, time.Since(start), patience, "node %d: %v", id, err)
 	}
 }
 

@@ -89,11 +89,8 @@ func (f *follower) poll(c *client, ctx context.Context, p int32) {
 // check holds what is there in the end to what was there to copy, and to what readers saw on the way.
 func (j *copying) check() {
 	for p := range lanes {
-		c := j.client("last writer")
-		code, text, err := c.call(j.ctx, http.MethodPost, fmt.Sprintf("/v1/topics/%s/records?partition=%d", output, p),
-			strconv.Quote(last), "Content-Type", "application/json")
-		require.NoError(j.t, err)
-		require.Equal(j.t, http.StatusOK, code, "%s", text)
+		c := j.client(fmt.Sprint("last-writer-", p))
+		c.insist(fmt.Sprintf("/v1/topics/%s/records?partition=%d", output, p), "application/json", strconv.Quote(last), 0)
 		c.http.CloseIdleConnections()
 	}
 	start := time.Now()
@@ -225,9 +222,20 @@ func (j *copying) checkCopy(copies [lanes][]found) {
 func (j *copying) checkOffsets() {
 	c := j.client("last look")
 	defer c.http.CloseIdleConnections()
+	start := time.Now()
 	committed := j.offsets()
+	for committed == nil {
+		require.Less(j.t, time.Since(start), patience, "nobody tells the group's offsets")
+		pause(context.Background(), 50*time.Millisecond)
+		committed = j.offsets()
+	}
 	for p, offset := range committed {
-		values, _, err := c.page(context.Background(), history.Partition{Topic: input, Number: int32(p)}, offset, "")
+		in := history.Partition{Topic: input, Number: int32(p)}
+		values, _, err := c.page(context.Background(), in, offset, "")
+		for err != nil && time.Since(start) < patience {
+			pause(context.Background(), 50*time.Millisecond)
+			values, _, err = c.page(context.Background(), in, offset, "")
+		}
 		require.NoError(j.t, err)
 		require.Empty(j.t, values, "partition %d of the input goes on behind %d", p, offset)
 	}

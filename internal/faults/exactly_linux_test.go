@@ -111,10 +111,7 @@ func (j *copying) fill() {
 			fmt.Fprintf(&b, `{"key_text":"k%d","value":"%d-%d"}`+"\n", k, k, next[k])
 			next[k]++
 		}
-		code, text, err := c.call(j.ctx, http.MethodPost, "/v1/topics/"+input+"/records", b.String(),
-			"Content-Type", "application/vnd.millrace.records+ndjson")
-		require.NoError(j.t, err)
-		require.Equal(j.t, http.StatusOK, code, "%s", text)
+		c.insist("/v1/topics/"+input+"/records", "application/vnd.millrace.records+ndjson", b.String(), at/batch)
 	}
 }
 

@@ -73,15 +73,30 @@ func newLoad(t testing.TB, c *cluster, topics ...string) *load {
 // makeTopic makes a topic and waits until all nodes know it.
 func (c *cluster) makeTopic(topic string, partitions, segmentBytes int) {
 	body := fmt.Sprintf(`{"name":%q,"partitions":%d,"configs":{"segment.bytes":"%d"}}`, topic, partitions, segmentBytes)
-	req, err := http.NewRequest(http.MethodPost, c.nodes[1].url()+"/v1/topics", strings.NewReader(body))
-	require.NoError(c.t, err)
-	req.Header.Set("Content-Type", "application/json")
-	code, text, err := do(c.http, req)
-	require.NoError(c.t, err)
-	require.Equal(c.t, http.StatusCreated, code, "%s", text)
-	for id := 1; id <= nodes; id++ {
-		c.awaitTopic(id, topic)
+	for start, try := time.Now(), 0; ; try++ {
+		code, text, err := c.post(1+try%nodes, "/v1/topics", body)
+		if err == nil && (code == http.StatusCreated || try > 0 && code == http.StatusConflict) {
+			break // by this try, or by one before of which nobody could tell
+		}
+		require.True(c.t, err != nil || code >= 500, "%d %s", code, text)
+		require.Less(c.t, time.Since(start), patience, "%d %s %v", code, text, err)
+		pause(context.Background(), 50*time.Millisecond)
 	}
+	for id := 1; id <= nodes; id++ {
+		c.awaitLeaders(id, topic)
+	}
+}
+
+// post sends JSON to a node, once.
+func (c *cluster) post(id int, path, body string) (code int, text []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), attention)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.nodes[id].url()+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return do(c.http, req)
 }
 
 func startLoad(t testing.TB, c *cluster) *load {
@@ -158,6 +173,22 @@ func (c *client) call(ctx context.Context, method, path, body string, header ...
 		req.Header.Set(header[i], header[i+1])
 	}
 	return do(c.http, req)
+}
+
+// insist produces until that is acknowledged, to whatever node. As the request of that number of a producer that has
+// the client's name it is stored once, however often it is sent.
+func (c *client) insist(path, kind, body string, seq int) {
+	c.t.Helper()
+	for start := time.Now(); ; pause(context.Background(), pace) {
+		code, text, err := c.call(context.Background(), http.MethodPost, path, body, "Content-Type", kind,
+			"Producer-Id", c.name, "Producer-Epoch", "0", "Producer-Seq", strconv.Itoa(seq))
+		if err == nil && code == http.StatusOK {
+			return
+		}
+		require.True(c.t, err != nil || code >= 500, "%d %s", code, text)
+		require.Less(c.t, time.Since(start), patience, "%d %s %v", code, text, err)
+		c.elsewhere()
+	}
 }
 
 // fresh makes values that were never sent.

@@ -223,6 +223,7 @@ func (c *client) event(event, data string) (r jsonRecord, ok bool) {
 func (l *load) check() {
 	l.t.Helper()
 	l.stop()
+	l.awaitLate()
 	began := time.Now()
 	l.cluster.awaitHealth()
 	for id := 1; id <= nodes; id++ {
@@ -298,15 +299,45 @@ func (l *load) final(from string, p history.Partition, values []string, offsets 
 	})
 }
 
+// awaitLate waits until nothing that clients have given up can be stored any more: a node looks for a leader for longer
+// than they wait.
+func (l *load) awaitLate() {
+	const late = 20 * time.Second
+	until := time.Duration(0)
+	for _, o := range l.history.Ops() {
+		if o.Kind == history.Send && o.Outcome == history.Info && o.Return-o.Invoke >= attention {
+			until = max(until, o.Invoke+late)
+		}
+	}
+	pause(context.Background(), until-l.history.Now())
+}
+
+// ends are the offsets behind all that anybody was told to be there.
+func (l *load) ends() map[history.Partition]int64 {
+	ends := make(map[history.Partition]int64)
+	for _, o := range l.history.Ops() {
+		switch {
+		case o.Outcome != history.OK:
+		case o.Kind == history.Send && o.Base >= 0:
+			ends[o.Partition] = max(ends[o.Partition], o.Base+int64(len(o.Values)))
+		case o.Kind == history.Read && len(o.Offsets) > 0:
+			ends[o.Partition] = max(ends[o.Partition], o.Offsets[len(o.Offsets)-1]+1)
+		}
+	}
+	return ends
+}
+
 // readBack reads all there is through a node.
 func (l *load) readBack(id int) {
+	ends := l.ends()
 	var wg sync.WaitGroup
-	everything(func(p history.Partition) { wg.Go(func() { l.readPartition(id, p) }) })
+	everything(func(p history.Partition) { wg.Go(func() { l.readPartition(id, p, ends[p]) }) })
 	wg.Wait()
 }
 
-// readPartition reads a partition through a node until nothing more comes.
-func (l *load) readPartition(id int, p history.Partition) {
+// readPartition reads a partition through a node until nothing more comes. A leader that has just begun may know a
+// little later that what is there to an end is committed.
+func (l *load) readPartition(id int, p history.Partition, end int64) {
 	c := l.client(fmt.Sprint("last reader at node ", id))
 	defer c.http.CloseIdleConnections()
 	var values []string
@@ -319,7 +350,7 @@ func (l *load) readPartition(id int, p history.Partition) {
 		case err != nil && time.Since(start) > patience:
 			l.t.Errorf("%s: %v", c.name, err)
 			return
-		case err == nil && len(v) == 0:
+		case err == nil && len(v) == 0 && (next >= end || time.Since(start) > patience):
 			l.final(c.name, p, values, offsets)
 			return
 		}
