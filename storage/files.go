@@ -176,6 +176,10 @@ func (s *segment) open(k fileKind) (File, error) {
 			f.Close()
 			return nil, errGone
 		}
+		if s.log.closed.Load() { // if it was deleted, the file under its name may be that of the next log
+			f.Close()
+			return nil, ErrClosed
+		}
 		o := &openFile{file: f, owner: p, slot: -1}
 		if p.CompareAndSwap(nil, o) {
 			s.log.dir.files.admit(o)

@@ -276,6 +276,9 @@ func (d *Dir) syncFolders(jobs []*flushJob) {
 
 // giveUp ends the job. A file that could not be opened was not synced in vain: the next flush comes.
 func (j *flushJob) giveUp(err error) {
+	if j.log.closed.Load() { // it was deleted meanwhile, and its files with it
+		return
+	}
 	if !isTooManyFiles(err) {
 		j.log.fail(err)
 		return

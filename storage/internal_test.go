@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"millrace/record"
 )
 
 // The entries that Kafka's own classes wrote for a segment with base 42.
@@ -235,3 +237,30 @@ func TestFileCacheKeepsWhatIsUsed(t *testing.T) {
 type nopFile struct{ File }
 
 func (nopFile) Close() error { return nil }
+
+// A read of a log that was deleted meanwhile never meets the files of the next one of that name.
+func TestReadsDoNotMeetTheNextLog(t *testing.T) {
+	fsys, err := OSFS(t.TempDir())
+	require.NoError(t, err)
+	d, err := OpenDir(DirOptions{FS: fsys})
+	require.NoError(t, err)
+	name := PartitionName{Topic: "t"}
+	write := func(value string) *Log {
+		l, err := d.CreateLog(name, DefaultConfig())
+		require.NoError(t, err)
+		var b record.Builder
+		b.Append(&record.Record{Timestamp: 1, Value: []byte(value)})
+		_, err = l.Append(b.Build())
+		require.NoError(t, err)
+		return l
+	}
+	old := write("old")
+	s := (*old.segments.Load())[0] // as a read has it that looked before whether the log is there
+	require.NoError(t, d.DeleteLog(old))
+	next := write("new")
+	require.ErrorIs(t, s.readAt(logKind, make([]byte, 1), 0), ErrClosed)
+	r, err := next.Read(0, 1000, 1, nil)
+	require.NoError(t, err)
+	require.Contains(t, string(r.Batches), "new")
+	require.NoError(t, d.Close())
+}

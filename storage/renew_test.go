@@ -295,3 +295,23 @@ func TestAFailedCreationLeavesNothingInTheWay(t *testing.T) {
 		}
 	}
 }
+
+// A log that is deleted while it is flushed does not fail for that.
+func TestDeletedWhileItIsFlushed(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	appendBatches(t, l, 20)
+	require.NoError(t, l.Sync(context.Background()))
+	deleted := false
+	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+		if op == storagetest.OpSyncDir && name == "orders-0" && !deleted {
+			deleted = true
+			require.NoError(t, d.DeleteLog(l))
+		}
+		return 0, nil
+	})
+	require.NoError(t, d.Checkpoint())
+	require.True(t, deleted)
+	require.NoError(t, l.Offline())
+	require.NoError(t, d.Close())
+}
