@@ -147,13 +147,18 @@ func newDesk(t *testing.T, nodes int, change func(*connect.Settings)) *desk {
 	}
 	for i, cluster := range clusters {
 		settings := connect.DefaultSettings()
+		settings.SessionTimeout = 20 * time.Second // workers may be held up for a while
 		if change != nil {
 			change(&settings)
 		}
 		made := func() plugin.Connector { return &idle{d} }
 		c := client.New(cluster, client.Options{})
+		var awaitTopic func(ctx context.Context, topic string) error // of one node: as the worker does it itself
+		if nodes > 1 {                                               // all join at the same time
+			awaitTopic = func(ctx context.Context, topic string) error { return poll(ctx, c, topic) }
+		}
 		w, err := connect.New(connect.Config{
-			Client: c, Requests: cluster, Settings: settings, NodeID: int32(i + 1), WorkerID: fmt.Sprintf("w%d:1", i+1),
+			AwaitTopic: awaitTopic, Client: c, Requests: cluster, Settings: settings, NodeID: int32(i + 1), WorkerID: fmt.Sprintf("w%d:1", i+1),
 			Classes: []plugin.Class{
 				{Info: plugin.Info{Class: idleSource, Kind: plugin.SourceKind, Defs: defs}, New: made},
 				{Info: plugin.Info{Class: idleSink, Kind: plugin.SinkKind, Defs: defs}, New: made},
@@ -170,6 +175,28 @@ func newDesk(t *testing.T, nodes int, change func(*connect.Settings)) *desk {
 		d.client, d.cluster, d.workers = c, cluster, append(d.workers, w)
 	}
 	return d
+}
+
+// poll waits until a topic exists.
+func poll(ctx context.Context, c *client.Client, topic string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := c.Renew(ctx, topic); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// await waits until something holds.
+func (d *desk) await(what string, holds func() bool) {
+	d.t.Helper()
+	require.Eventually(d.t, holds, patience, 20*time.Millisecond, what)
 }
 
 // ask gives the worker whose turn it is.
@@ -205,11 +232,13 @@ func (d *desk) awaitStates(name string, states ...string) {
 	var got []string
 	require.Eventually(d.t, func() bool {
 		st, err := d.ask().Status(d.t.Context(), name)
-		require.NoError(d.t, err)
+		if err != nil {
+			return false
+		}
 		got = []string{st.Connector.State}
 		for _, task := range st.Tasks {
 			got = append(got, task.State)
 		}
 		return fmt.Sprint(got) == fmt.Sprint(states)
-	}, 30*time.Second, 20*time.Millisecond, "want %v", states)
+	}, patience, 20*time.Millisecond, "want %v", states)
 }

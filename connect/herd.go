@@ -409,7 +409,7 @@ func (h *herd) ask(assigned map[workID]bool) {
 	}
 }
 
-// mourn says of what a lost worker ran that nobody runs it, until somebody does.
+// mourn says of what a lost worker ran that nobody runs it, until somebody does. What runs here nobody else has.
 func (h *herd) mourn(t *tenure) {
 	configs := h.store.Configs()
 	for name, c := range configs.Connectors {
@@ -425,13 +425,14 @@ func (h *herd) mourn(t *tenure) {
 
 func (h *herd) mournOne(t *tenure, id workID, st store.Status, ok bool) {
 	lives := slices.ContainsFunc(t.Workers, func(p peer) bool { return p.WorkerID == st.WorkerID })
-	if ok && st.State != stateUnassigned && !lives {
+	if ok && st.State != stateUnassigned && !lives && h.units[id] == nil {
 		h.statuses.put(id, store.Status{State: stateUnassigned, WorkerID: h.workerID, Generation: int64(t.generation)}, true)
 	}
 }
 
-// insist says again of what this worker runs what it is, where somebody else has said something after that: who ran it
-// before, and was slow to notice that it is gone. Of what cannot start for a while it says that it does not run.
+// insist says again of what this worker runs what it is, where something else was said after that: by who ran it before
+// and was slow to notice that it is gone, or by this worker, which took it for lost when it led. Of what cannot start
+// for a while it says that it does not run.
 func (h *herd) insist() {
 	if h.tenure == nil || !h.statuses.done() {
 		return
@@ -448,7 +449,7 @@ func (h *herd) insist() {
 			}
 			st, ok = tasks[id.Connector][id.Task]
 		}
-		stale := !ok || st.WorkerID != h.workerID || h.stalled[id] && st.State != said.State
+		stale := !ok || st.WorkerID != h.workerID || st.State != said.State
 		if said.State != "" && stale {
 			h.statuses.put(id, said, false)
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestPauseResumeAndStop(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t).gathered()
 	dir := l.lines("in", 2, 10)
 	l.put("c", source(dir, "out", 2))
 	l.awaitStates("c", running(2)...)
@@ -26,15 +26,18 @@ func TestPauseResumeAndStop(t *testing.T) {
 	l.awaitStates("c", "PAUSED", "PAUSED", "PAUSED")
 	l.appendLines(filepath.Join(dir, "f0"), 10, 5)
 	l.appendLines(filepath.Join(dir, "f1"), 10, 5)
-	require.Never(t, func() bool { return len(l.read("out")) != 20 }, 300*time.Millisecond, 50*time.Millisecond)
+	require.Never(t, func() bool {
+		all, err := l.readFrom(1, "out")
+		return err == nil && len(all) != 20
+	}, 300*time.Millisecond, 50*time.Millisecond)
 	l.change(store.SetTarget("c", store.Started))
 	l.awaitStates("c", running(2)...)
 	l.checkOnce("out", 2, 15)
 	require.Equal(t, before, [2]int{l.bench.started("c", 0), l.bench.started("c", 1)}, "paused tasks stay started")
 
 	l.change(store.PutTasks("c", nil), store.SetTarget("c", store.Stopped))
-	l.await("it is stopped", 20*time.Second, func() bool {
-		return l.states("c", 0)[0] == "STOPPED" && l.bench.stopped("c", 0) == 1 && l.bench.stopped("c", 1) == 1
+	l.await("it is stopped", func() bool {
+		return l.states("c", 0)[0] == "STOPPED" && l.bench.stopped("c", 0) >= 1 && l.bench.stopped("c", 1) >= 1
 	})
 	l.appendLines(filepath.Join(dir, "f0"), 15, 5)
 	l.appendLines(filepath.Join(dir, "f1"), 15, 5)
@@ -59,17 +62,17 @@ func TestAConnectorThatIsPausedFromTheStartHasNoTasks(t *testing.T) {
 
 func TestRestartRequestsMoveWhatTheyName(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t).gathered()
 	dir := l.lines("in", 3, 10)
 	l.put("c", source(dir, "out", 3, "millrace.auto.restart=false"))
 	l.awaitStates("c", running(3)...)
 	l.change(store.RequestTaskRestart("c", 1))
-	l.await("the task starts again", 10*time.Second, func() bool { return l.bench.started("c", 1) == 2 })
+	l.await("the task starts again", func() bool { return l.bench.started("c", 1) >= 2 })
 	l.awaitStates("c", running(3)...)
 	require.Equal(t, 1, l.bench.started("c", 0))
 	asked := l.bench.ask("c")
 	l.change(store.RequestRestart("c", store.Restart{}))
-	l.await("the connector starts again", 10*time.Second, func() bool { return l.bench.ask("c") > asked })
+	l.await("the connector starts again", func() bool { return l.bench.ask("c") > asked })
 	l.awaitStates("c", running(3)...)
 	require.Equal(t, [3]int{1, 2, 1}, [3]int{l.bench.started("c", 0), l.bench.started("c", 1), l.bench.started("c", 2)})
 
@@ -77,25 +80,24 @@ func TestRestartRequestsMoveWhatTheyName(t *testing.T) {
 	l.awaitStates("c", "RUNNING", "RUNNING", "RUNNING", "FAILED")
 	require.Contains(t, l.store.TaskStatuses("c")[2].Trace, "line 10 of f2 cannot be read")
 	l.change(store.RequestRestart("c", store.Restart{IncludeTasks: true, OnlyFailed: true}))
-	l.await("the failed task starts again", 10*time.Second, func() bool { return l.bench.started("c", 2) == 2 })
+	l.await("the failed task starts again", func() bool { return l.bench.started("c", 2) >= 2 })
 	l.awaitStates("c", "RUNNING", "RUNNING", "RUNNING", "FAILED")
 	require.Equal(t, [3]int{1, 2, 2}, [3]int{l.bench.started("c", 0), l.bench.started("c", 1), l.bench.started("c", 2)})
 	l.change(store.RequestRestart("c", store.Restart{IncludeTasks: true}))
-	l.await("all start again", 10*time.Second, func() bool {
-		return l.bench.started("c", 0) == 2 && l.bench.started("c", 1) == 3 && l.bench.started("c", 2) == 3
+	l.await("all start again", func() bool {
+		return l.bench.started("c", 0) >= 2 && l.bench.started("c", 1) >= 3 && l.bench.started("c", 2) >= 3
 	})
 }
 
 func TestWhatFailedStartsAgainAfterEverLongerTimes(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "connect.restart.backoff.ms=50", "connect.restart.backoff.max.ms=400")
+	l := newLab(t, "connect.restart.backoff.ms=50", "connect.restart.backoff.max.ms=400").gathered()
 	l.bench.set(func() { l.bench.fault = errors.New("the outside is not there") })
 	l.put("c", source(l.lines("in", 1, 10), "out", 1))
-	l.awaitStates("c", "RUNNING", "FAILED")
-	require.Contains(t, l.store.TaskStatuses("c")[0].Trace, "the outside is not there")
-	l.await("it starts again and again", 20*time.Second, func() bool { return l.bench.started("c", 0) >= 6 })
+	l.awaitFault("the outside is not there", l.task("c", 0))
+	l.await("it starts again and again", func() bool { return l.bench.started("c", 0) >= 6 })
 	times := l.bench.times("c/0")
-	require.Less(t, times[1].Sub(times[0]), 5*time.Second)
+	require.Less(t, times[1].Sub(times[0]), 20*time.Second)
 	require.Greater(t, times[5].Sub(times[4]), 300*time.Millisecond, "of at least four fifths of 400 ms")
 	l.bench.set(func() { l.bench.fault = nil })
 	l.awaitStates("c", running(1)...)
@@ -108,21 +110,18 @@ func TestAConnectorThatDoesNotStartSaysWhy(t *testing.T) {
 	props := source(l.lines("in", 1, 10), "out", 1, "connector.fault=no such host")
 	l.put("c", props)
 	l.awaitStates("c", "FAILED")
-	st, _ := l.store.ConnectorStatus("c")
-	require.Contains(t, st.Trace, "no such host")
+	l.awaitFault("no such host", l.connector("c"))
 	delete(props, "connector.fault")
 	l.put("c", props)
 	l.awaitStates("c", running(1)...)
 	props["connector.class"] = "test.NoSuchConnector"
 	l.put("c", props)
-	l.await("it fails", 10*time.Second, func() bool { return l.states("c", 0)[0] == "FAILED" })
-	st, _ = l.store.ConnectorStatus("c")
-	require.Contains(t, st.Trace, "test.NoSuchConnector")
+	l.awaitFault("test.NoSuchConnector", l.connector("c"))
 }
 
 func TestOnlyWhatChangedStartsAgain(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t).gathered()
 	dir := l.lines("in", 2, 10)
 	props := source(dir, "out", 4)
 	l.put("c", props)
@@ -132,7 +131,7 @@ func TestOnlyWhatChangedStartsAgain(t *testing.T) {
 
 	offset, asked := l.store.Configs().Connectors["c"].TasksOffset, l.bench.ask("c")
 	l.bench.reconfigure("c")
-	l.await("it is asked", 10*time.Second, func() bool { return l.bench.ask("c") > asked })
+	l.await("it is asked", func() bool { return l.bench.ask("c") > asked })
 	require.Never(t, func() bool {
 		return l.bench.started("c", 0) > 1 || l.store.Configs().Connectors["c"].TasksOffset != offset
 	}, 300*time.Millisecond, 50*time.Millisecond, "its tasks are what they were")
@@ -149,10 +148,7 @@ func TestOnlyWhatChangedStartsAgain(t *testing.T) {
 	require.Equal(t, 1, l.bench.started("other", 0))
 
 	l.change(store.DeleteConnector("c"))
-	l.await("nothing is left of it", 10*time.Second, func() bool {
-		_, ok := l.store.ConnectorStatus("c")
-		return !ok && len(l.store.TaskStatuses("c")) == 0
-	})
+	l.awaitGone("c")
 	l.awaitStates("other", running(1)...)
 }
 
@@ -172,23 +168,26 @@ func TestSecretsAreResolvedAndNeverStored(t *testing.T) {
 	require.Equal(t, "hush", l.bench.last("c/0")["copy"])
 	l.bench.set(func() { l.bench.fault = errors.New("cannot log in with hush") })
 	l.change(store.RequestTaskRestart("c", 0))
-	l.awaitStates("c", "RUNNING", "FAILED")
-	require.Equal(t, "start the source: cannot log in with "+reference, l.store.TaskStatuses("c")[0].Trace)
+	l.await("it says why it fails, without the secret", func() bool {
+		st := l.task("c", 0)()
+		require.NotContains(t, st.Trace, "hush")
+		return st.State == "FAILED" && st.Trace == "start the source: cannot log in with "+reference
+	})
 	l.put("c", source(l.lines("in", 1, 0), "out", 1, "secret=${file:/etc/passwd:root}"))
-	l.await("it fails", 10*time.Second, func() bool { return l.states("c", 0)[0] == "FAILED" })
+	l.await("it fails", func() bool { return l.states("c", 0)[0] == "FAILED" })
 }
 
 func TestATaskThatHangsHoldsNothingUp(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "connect.task.shutdown.graceful.timeout.ms=300")
+	l := newLab(t, "connect.task.shutdown.graceful.timeout.ms=300").gathered()
 	dir := l.lines("in", 1, 10)
 	l.put("c", source(dir, "out", 1))
 	l.awaitStates("c", running(1)...)
 	l.checkOnce("out", 1, 10)
 	l.bench.set(func() { l.bench.hang = true })
 	l.change(store.RequestTaskRestart("c", 0))
-	l.await("it starts again beside the one that hangs", 10*time.Second, func() bool {
-		return l.bench.started("c", 0) == 2
+	l.await("it starts again beside the one that hangs", func() bool {
+		return l.bench.started("c", 0) >= 2
 	})
 	l.awaitStates("c", running(1)...)
 	l.appendLines(filepath.Join(dir, "f0"), 10, 10)
@@ -203,10 +202,11 @@ func TestIncompleteTasksAreMadeAnew(t *testing.T) {
 	l := newLab(t)
 	l.put("c", source(l.lines("in", 2, 10), "out", 2))
 	l.awaitStates("c", running(2)...)
+	before := l.store.Configs().Connectors["c"].TasksOffset
 	l.breakTasks("c", 3)
-	l.await("there is a whole set again", 10*time.Second, func() bool {
+	l.await("there is a whole set again", func() bool {
 		c := l.store.Configs().Connectors["c"]
-		return !c.Inconsistent && len(c.Tasks) == 2
+		return !c.Inconsistent && len(c.Tasks) == 2 && c.TasksOffset > before
 	})
 	l.awaitStates("c", running(2)...)
 	l.checkOnce("out", 2, 10)
@@ -227,7 +227,7 @@ func TestManyConnectors(t *testing.T) {
 		l.awaitStates(name, running(2)...)
 	}
 	t.Logf("all run after %s", time.Since(began))
-	l.await("all is balanced", 20*time.Second, func() bool {
+	l.await("all is balanced", func() bool {
 		connectors, tasks := l.owners(names...)
 		return balanced(connectors, 3, 20) && balanced(tasks, 3, 40)
 	})
@@ -244,7 +244,7 @@ func TestTasksThatWereTakenAwayAreMadeAnew(t *testing.T) {
 	l.put("c", source(dir, "out", 2))
 	l.awaitStates("c", running(2)...)
 	l.change(store.PutTasks("c", nil), store.SetTarget("c", store.Started))
-	l.await("it has tasks again", 10*time.Second, func() bool {
+	l.await("it has tasks again", func() bool {
 		c := l.store.Configs().Connectors["c"]
 		return len(c.Tasks) == 2 && c.FencedOffset > c.TasksOffset
 	})
@@ -257,14 +257,21 @@ func TestTasksThatWereTakenAwayAreMadeAnew(t *testing.T) {
 // What a worker says of a task that another one runs by now does not stay.
 func TestWhoRunsATaskSaysWhatItIs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t).gathered()
 	l.put("c", source(l.lines("in", 1, 10), "out", 1))
 	l.awaitStates("c", running(1)...)
 	worker := l.store.TaskStatuses("c")[0].WorkerID
 	late := store.Status{State: "FAILED", Trace: "it was late", WorkerID: "late:1"}
 	require.NoError(t, l.store.PutTaskStatus(t.Context(), "c", 0, late, false))
 	require.NoError(t, l.store.PutConnectorStatus(t.Context(), "c", late, false))
-	l.await("it is put right", 10*time.Second, func() bool { return l.store.TaskStatuses("c")[0].WorkerID == worker })
+	l.await("it is put right", func() bool { return l.store.TaskStatuses("c")[0].WorkerID == worker })
+	l.awaitStates("c", running(1)...)
+
+	// The worker itself may have taken what it runs for lost, when it led and the late one was not in the group.
+	lost := l.task("c", 0)()
+	lost.State = "UNASSIGNED"
+	require.NoError(t, l.store.PutTaskStatus(t.Context(), "c", 0, lost, false))
+	require.NoError(t, l.store.Fresh(t.Context()))
 	l.awaitStates("c", running(1)...)
 	require.NoError(t, l.store.ForgetTaskStatus(t.Context(), "c", 0))
 	l.awaitStates("c", running(1)...)
@@ -280,8 +287,10 @@ func TestTasksWaitForTheTransactionsOfThoseBefore(t *testing.T) {
 	l.open.Store(true)
 	l.put("c", source(l.lines("in2", 2, 10), "out2", 2))
 	l.awaitStates("c", "RUNNING", "UNASSIGNED", "UNASSIGNED")
-	for _, st := range l.store.TaskStatuses("c") {
-		require.Equal(t, "it starts when the transactions of the tasks before it have ended", st.Trace)
+	for n := range 2 {
+		l.await("it says why it does not start", func() bool {
+			return l.task("c", n)().Trace == "it starts when the transactions of the tasks before it have ended"
+		})
 	}
 	l.change(store.SetTarget("c", store.Paused))
 	l.awaitStates("c", "PAUSED", "UNASSIGNED", "UNASSIGNED")

@@ -1,17 +1,16 @@
 package connect_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -38,17 +37,20 @@ type fleet struct {
 	t         *testing.T
 	dir       string
 	addresses []string
-	nodes     [3]*exec.Cmd // nil: killed
+	nodes     [3]*process // nil: killed
 	client    *http.Client
 }
 
+// process is a node that runs, or has ended.
+type process struct {
+	*os.Process
+	ended chan struct{} // closed when it has
+}
+
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, dir: t.TempDir(), client: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{}}}
+	f := &fleet{t: t, dir: t.TempDir(), client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}}}
 	for range f.nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		f.addresses = append(f.addresses, l.Addr().String())
-		require.NoError(t, l.Close())
+		f.addresses = append(f.addresses, servertest.HoldPort(t))
 	}
 	t.Cleanup(func() {
 		f.client.CloseIdleConnections()
@@ -69,25 +71,43 @@ func (f *fleet) start(id int) {
 	f.t.Helper()
 	args := append([]string{nodeCommand, fmt.Sprint(id), filepath.Join(f.dir, fmt.Sprint("node-", id))}, f.addresses...)
 	cmd := exec.Command(os.Args[0], args...)
-	log, err := os.OpenFile(filepath.Join(f.dir, fmt.Sprint("log-", id)), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	log, err := os.Create(f.log(id))
 	require.NoError(f.t, err)
 	cmd.Stderr = log
 	require.NoError(f.t, cmd.Start())
 	require.NoError(f.t, log.Close())
-	f.nodes[id-1] = cmd
+	p := &process{cmd.Process, make(chan struct{})}
+	go func() { // awaited by kill
+		defer close(p.ended)
+		_ = cmd.Wait()
+	}()
+	f.nodes[id-1] = p
 }
 
+// log is where a node logs, since its last start.
+func (f *fleet) log(id int) string { return filepath.Join(f.dir, fmt.Sprint("log-", id)) }
+
+// awaitReady waits until a node is ready.
 func (f *fleet) awaitReady(id int) {
 	f.t.Helper()
-	ready := func() bool { return f.get(id, "/health/ready", nil) == nil }
-	require.Eventually(f.t, ready, time.Minute, 50*time.Millisecond)
+	limit := time.Now().Add(patience)
+	for f.get(id, "/health/ready", nil) != nil {
+		require.True(f.t, time.Now().Before(limit), "node %d is not ready in time", id)
+		select {
+		case <-f.nodes[id-1].ended:
+			text, err := os.ReadFile(f.log(id))
+			require.NoError(f.t, err)
+			require.Fail(f.t, "a node has ended", "node %d: %s", id, text)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // kill ends a node as kill -9 does.
 func (f *fleet) kill(id int) {
-	if cmd := f.nodes[id-1]; cmd != nil {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
+	if p := f.nodes[id-1]; p != nil {
+		_ = p.Kill() // it may have ended
+		<-p.ended
 		f.nodes[id-1] = nil
 	}
 }
@@ -136,19 +156,30 @@ func (f *fleet) runsOn(id int, name string, tasks int) (on map[string]int, all b
 	return on, true
 }
 
+// put makes a connector. As long as it is not known to be there, it is put again.
 func (f *fleet) put(id int, name string, config map[string]string) {
 	f.t.Helper()
 	body, err := json.Marshal(config)
 	require.NoError(f.t, err)
-	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodPut,
-		"http://"+f.addresses[id-1]+"/connectors/"+name+"/config", strings.NewReader(string(body)))
-	require.NoError(f.t, err)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := f.client.Do(req)
-	require.NoError(f.t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(f.t, errors.Join(err, resp.Body.Close()))
-	require.Equal(f.t, http.StatusCreated, resp.StatusCode, string(text))
+	f.await("the connector is made", func() bool {
+		req, err := http.NewRequestWithContext(f.t.Context(), http.MethodPut,
+			"http://"+f.addresses[id-1]+"/connectors/"+name+"/config", bytes.NewReader(body))
+		if err != nil {
+			return false
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := f.client.Do(req)
+		if err != nil {
+			return false
+		}
+		return resp.Body.Close() == nil && (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK)
+	})
+}
+
+// await waits until something holds.
+func (f *fleet) await(what string, holds func() bool) {
+	f.t.Helper()
+	require.Eventually(f.t, holds, patience, 20*time.Millisecond, what)
 }
 
 // read reads all that is committed of a topic.
@@ -178,11 +209,11 @@ func (f *fleet) checkOnce(id int, topic string, files, count int) {
 			want = append(want, fmt.Sprintf("f%d %d", file, n))
 		}
 	}
-	require.Eventually(f.t, func() bool {
+	f.await("all lines are there", func() bool {
 		all, err := f.read(id, topic)
 		got = all
 		return err == nil && len(got) >= len(want)
-	}, 30*time.Second, 100*time.Millisecond)
+	})
 	require.ElementsMatch(f.t, want, got)
 }
 
@@ -197,10 +228,10 @@ func TestProcessesThatAreKilledOrFrozen(t *testing.T) {
 	writer := l.write(dir, fleetFiles)
 	f.put(1, "c", source(dir, "out", fleetFiles))
 	spread := func(on map[string]int, nodes int) bool { return balanced(on, nodes, fleetFiles) }
-	require.Eventually(t, func() bool {
+	f.await("all runs", func() bool {
 		on, all := f.runsOn(1, "c", fleetFiles)
 		return all && spread(on, 3)
-	}, time.Minute, 20*time.Millisecond)
+	})
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
@@ -210,25 +241,25 @@ func TestProcessesThatAreKilledOrFrozen(t *testing.T) {
 		frozen := round%3 == 2
 		began := time.Now()
 		if frozen {
-			require.NoError(t, f.nodes[victim-1].Process.Signal(syscall.SIGSTOP))
+			require.NoError(t, f.nodes[victim-1].Signal(syscall.SIGSTOP))
 		} else {
 			f.kill(victim)
 		}
-		require.Eventually(t, func() bool {
+		f.await("all runs elsewhere", func() bool {
 			on, all := f.runsOn(other, "c", fleetFiles)
 			return all && on[f.addresses[victim-1]] == 0 && spread(on, 2)
-		}, 30*time.Second, 10*time.Millisecond)
+		})
 		t.Logf("node %d is gone (frozen: %v): all runs elsewhere after %s", victim, frozen, time.Since(began))
 		if frozen {
-			require.NoError(t, f.nodes[victim-1].Process.Signal(syscall.SIGCONT))
+			require.NoError(t, f.nodes[victim-1].Signal(syscall.SIGCONT))
 		} else {
 			f.start(victim)
 		}
 		f.awaitReady(victim)
-		require.Eventually(t, func() bool {
+		f.await("the node has its part again", func() bool {
 			on, all := f.runsOn(other, "c", fleetFiles)
 			return all && spread(on, 3)
-		}, 30*time.Second, 20*time.Millisecond)
+		})
 	}
 	f.checkOnce(1, "out", fleetFiles, writer.stop())
 }

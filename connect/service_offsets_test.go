@@ -106,7 +106,7 @@ func TestAlteringOffsetsFencesFormerTasks(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p, err = d.client.InitTxn(ctx, zombie)
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	_, err = d.ask().AlterOffsets(ctx, "s", []plugin.Offset{sourceOffset("a", int64(1))})
 	require.NoError(t, err)
 	_, err = d.client.InitTxn(ctx, client.TxnInit{ID: zombie.ID, Timeout: zombie.Timeout, Again: &p})

@@ -68,13 +68,14 @@ func readsConfigs(r kmsg.Request) bool {
 // the producer of one after those were fenced: the others read what it was to read.
 func TestAWorkerThatIsBehindStartsNothing(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
+	l := newLab(t).gathered()
 	dir := l.lines("in", 2, 10)
 	l.put("c", source(dir, "out", 2, "millrace.auto.restart=true"))
 	l.awaitStates("c", running(2)...)
 	l.checkOnce("out", 2, 10)
 	behind := l.workerOf("c", 1)
 	require.NotEqual(t, behind, l.workerOf("c", 0))
+	require.NotEqual(t, l.connector("c")().WorkerID, l.task("c", 1)().WorkerID, "which would not hear of the change")
 	if behind == 1 {
 		l.watch(2)
 	}
@@ -85,10 +86,14 @@ func TestAWorkerThatIsBehindStartsNothing(t *testing.T) {
 	}
 	l.stale.Store(g)
 	l.appendText(filepath.Join(dir, "f1"), "fail\n")
-	<-g.asked // the task starts again
+	select {
+	case <-g.asked: // the task starts again
+	case <-time.After(patience):
+		require.Fail(t, "the task does not start again")
+	}
 
 	l.put("c", source(l.lines("in2", 2, 10), "out2", 1))
-	l.await("there is one task", 10*time.Second, func() bool {
+	l.await("there is one task", func() bool {
 		c := l.store.Configs().Connectors["c"]
 		return len(c.Tasks) == 1 && c.FencedOffset > c.TasksOffset
 	})

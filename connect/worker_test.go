@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"go.uber.org/goleak"
 
 	"millrace/client"
 	"millrace/connect/store"
@@ -31,8 +30,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == nodeCommand {
 		os.Exit(runNode(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	servertest.VerifyNoLeaks(m)
 }
+
+// patience is how long tests wait for what must come.
+const patience = 2 * time.Minute
 
 func urlQuery(s string) string { return url.QueryEscape(s) }
 
@@ -91,10 +93,13 @@ func (l *lab) alive(but ...int) int {
 	return 0
 }
 
+// shortSession is the setting of workers that are soon taken for gone. Those of other tests may be held up for a while.
+const shortSession = "connect.session.timeout.ms=3000"
+
 func newLab(t *testing.T, settings ...string) *lab {
 	l := &lab{t: t, bench: newBench(t), dir: t.TempDir()}
 	broker := map[string]string{"connect.restart.backoff.ms": "100", "offsets.topic.num.partitions": "5",
-		"default.replication.factor": "3"}
+		"default.replication.factor": "3", "connect.session.timeout.ms": "20000"}
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")
 		broker[name] = value
@@ -178,9 +183,7 @@ func source(dir, topic string, tasks int, more ...string) map[string]string {
 
 func (l *lab) change(changes ...store.Change) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
-	defer cancel()
-	_, err := l.store.Update(ctx, func(*store.Configs) ([]store.Change, error) { return changes, nil })
+	_, err := l.store.Update(l.t.Context(), func(*store.Configs) ([]store.Change, error) { return changes, nil })
 	require.NoError(l.t, err)
 }
 
@@ -191,10 +194,56 @@ func (l *lab) put(name string, props map[string]string) {
 	l.change(store.PutConnector(name, props))
 }
 
-// await waits until something holds.
-func (l *lab) await(what string, within time.Duration, holds func() bool) {
+// gathered waits until all three nodes are in the group of workers: what is put then is shared once, and stays where it
+// is.
+func (l *lab) gathered() *lab {
 	l.t.Helper()
-	require.Eventually(l.t, holds, within, 10*time.Millisecond, what)
+	l.put("first", source(l.lines("none", 1, 0), "none", 1))
+	l.awaitStates("first", running(1)...)
+	l.await("all have joined", func() bool {
+		leaders, _ := l.sum("millrace_connect_worker_rebalance_leader")
+		return leaders == 3 && l.metric("millrace_connect_worker_rebalance_rebalancing") == 0
+	})
+	l.change(store.DeleteConnector("first"))
+	l.awaitGone("first")
+	return l
+}
+
+// awaitGone waits until nothing is left of a connector.
+func (l *lab) awaitGone(name string) {
+	l.t.Helper()
+	l.await("nothing is left of it", func() bool {
+		_, ok := l.store.ConnectorStatus(name)
+		return !ok && len(l.store.TaskStatuses(name)) == 0
+	})
+}
+
+// await waits until something holds.
+func (l *lab) await(what string, holds func() bool) {
+	l.t.Helper()
+	require.Eventually(l.t, holds, patience, 10*time.Millisecond, what)
+}
+
+// awaitFault waits until a connector, or a task of it, has failed with a text in its trace. It may start again at any
+// time.
+func (l *lab) awaitFault(text string, status func() store.Status) {
+	l.t.Helper()
+	var last store.Status
+	l.await("it fails", func() bool {
+		last = status()
+		return last.State == "FAILED" && strings.Contains(last.Trace, text)
+	})
+}
+
+func (l *lab) connector(name string) func() store.Status {
+	return func() store.Status {
+		st, _ := l.store.ConnectorStatus(name)
+		return st
+	}
+}
+
+func (l *lab) task(name string, task int) func() store.Status {
+	return func() store.Status { return l.store.TaskStatuses(name)[task] }
 }
 
 // states are the states of a connector and of so many of its tasks.
@@ -211,9 +260,14 @@ func (l *lab) states(name string, tasks int) []string {
 // awaitStates waits until a connector and its tasks are in states.
 func (l *lab) awaitStates(name string, states ...string) {
 	l.t.Helper()
+	defer func() {
+		if l.t.Failed() {
+			l.t.Logf("%s is %+v, its tasks %+v", name, l.connector(name)(), l.store.TaskStatuses(name))
+		}
+	}()
 	require.Eventually(l.t, func() bool {
 		return slices.Equal(l.states(name, len(states)-1), states) && len(l.store.TaskStatuses(name)) == len(states)-1
-	}, 60*time.Second, 10*time.Millisecond, "of %s: want %v", name, states)
+	}, patience, 10*time.Millisecond, "of %s: want %v", name, states)
 }
 
 func running(tasks int) []string { return slices.Repeat([]string{"RUNNING"}, tasks+1) }
@@ -259,8 +313,13 @@ func (l *lab) checkOnceFrom(node int, topic string, files, count int) {
 			want = append(want, fmt.Sprintf("f%d %d", f, n))
 		}
 	}
-	l.await("all lines are there", 20*time.Second, func() bool { return len(l.readFrom(node, topic)) >= len(want) })
-	require.ElementsMatch(l.t, want, l.readFrom(node, topic))
+	var got []string
+	l.await("all lines are there", func() bool {
+		all, err := l.readFrom(node, topic)
+		got = all
+		return err == nil && len(got) >= len(want)
+	})
+	require.ElementsMatch(l.t, want, got)
 }
 
 // stopAll stops all connectors, as far as that is possible, so that none is in the way when the nodes are killed.
@@ -300,34 +359,40 @@ type page struct {
 	Next string `json:"next"`
 }
 
-// readFrom reads all that is committed of a topic through a node.
-func (l *lab) readFrom(node int, topic string) (out []string) {
-	l.t.Helper()
+// readFrom reads all that is committed of a topic through a node. A topic that is not there is empty.
+func (l *lab) readFrom(node int, topic string) (out []string, err error) {
 	at := "offset=earliest"
 	for {
 		where := fmt.Sprintf("%s/v1/topics/%s/records?isolation=read_committed&max_records=1000&format=text&%s",
 			l.cluster.URL(node), topic, at)
 		resp, err := l.cluster.Client.Get(where)
-		require.NoError(l.t, err)
-		var p page
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(l.t, errors.Join(err, resp.Body.Close()))
-		if resp.StatusCode == http.StatusNotFound {
-			return nil
+		if err != nil {
+			return nil, err
 		}
-		require.Equal(l.t, http.StatusOK, resp.StatusCode, string(body))
-		require.NoError(l.t, json.Unmarshal(body, &p))
+		body, err := io.ReadAll(resp.Body)
+		if err = errors.Join(err, resp.Body.Close()); err != nil {
+			return nil, err
+		}
+		switch resp.StatusCode {
+		case http.StatusNotFound:
+			return nil, nil
+		case http.StatusOK:
+		default:
+			return nil, fmt.Errorf("%s: %s", resp.Status, body)
+		}
+		var p page
+		if err := json.Unmarshal(body, &p); err != nil {
+			return nil, err
+		}
 		for i := range p.Records {
 			out = append(out, p.Records[i].Text)
 		}
 		if len(p.Records) == 0 || p.Next == "" {
-			return out
+			return out, nil
 		}
 		at = "from=" + urlQuery(p.Next)
 	}
 }
-
-func (l *lab) read(topic string) []string { return l.readFrom(l.alive(), topic) }
 
 func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
 	l := newLab(t)
@@ -339,7 +404,7 @@ func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
 		l.awaitStates(name, running(4)...)
 		l.checkOnce("to-"+name, 4, 50)
 	}
-	l.await("all is balanced, and nobody waits for work", 20*time.Second, func() bool {
+	l.await("all is balanced, and nobody waits for work", func() bool {
 		connectors, tasks := l.owners(names...)
 		return balanced(connectors, 3, 3) && balanced(tasks, 3, 12) &&
 			l.metric("millrace_connect_worker_rebalance_rebalancing") == 0
@@ -349,19 +414,30 @@ func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
 		require.Len(t, c.Tasks, 4)
 		require.Equal(t, 4, c.Fenced)
 	}
-	l.await("the numbers of what runs", 20*time.Second, func() bool {
+	leaders := func() float64 {
+		n, _ := l.sum("millrace_connect_worker_rebalance_leader")
+		return n
+	}
+	l.await("the numbers of what runs", func() bool {
 		return l.metric("millrace_connect_worker_connector_count") == 3 && l.metric("millrace_connect_worker_task_count") == 12 &&
-			l.metric("millrace_connect_worker_rebalance_leader") == 3 // all name one
+			leaders() == 3 // all name one
 	})
 	starts := l.metric("millrace_connect_worker_task_startup_success_total")
 	require.GreaterOrEqual(t, starts, 12.0)
 	require.Zero(t, l.metric("millrace_connect_worker_task_startup_failure_total"))
 }
 
-// metric is the sum of a metric over all nodes.
-func (l *lab) metric(name string) (sum float64) {
+// metric is the sum over all nodes of a metric that is there.
+func (l *lab) metric(name string) float64 {
 	l.t.Helper()
-	found := false
+	sum, found := l.sum(name)
+	require.True(l.t, found, name)
+	return sum
+}
+
+// sum is the sum of a metric over all nodes; false if none has it.
+func (l *lab) sum(name string) (sum float64, found bool) {
+	l.t.Helper()
 	for id := 1; id <= 3; id++ {
 		families, err := l.cluster.Node(id).Registry().Gather()
 		require.NoError(l.t, err)
@@ -374,6 +450,5 @@ func (l *lab) metric(name string) (sum float64) {
 			}
 		}
 	}
-	require.True(l.t, found, name)
-	return sum
+	return sum, found
 }
