@@ -35,7 +35,9 @@ func newCrew(t *testing.T, nodes int) *crew {
 
 // do makes a request to a node, and again while it is told that nothing was done as yet: leaders and coordinators may
 // be on the move at any time.
-func (g *crew) do(id int, method, path string, header http.Header, body string) (status int, h http.Header, text string) {
+func (g *crew) do(id int, method, path string, header http.Header, body string) (
+	status int, h http.Header, text string,
+) {
 	g.t.Helper()
 	until(g.t, func() bool {
 		status, h, text = g.once(id, method, path, header, body)

@@ -210,8 +210,8 @@ func TestWorkersLargeRecords(t *testing.T) {
 	long := `"` + strings.Repeat("a", 100_000) + `"`
 	g.put("t", 0, long, long, "1", "2")
 	for _, want := range []int{1, 1, 2} {
-		status, _, text := g.do(1, "GET", "/v1/groups/g/records?topics=t&member=m&auto_offset_reset=earliest&wait=60s&max_bytes=1000",
-			http.Header{"Accept": {"application/x-ndjson"}}, "")
+		const q = "topics=t&member=m&auto_offset_reset=earliest&wait=60s&max_bytes=1000"
+		status, _, text := g.do(1, "GET", "/v1/groups/g/records?"+q, http.Header{"Accept": {"application/x-ndjson"}}, "")
 		require.Equal(t, 200, status, text)
 		require.Equal(t, want, strings.Count(text, "\n"))
 	}

@@ -374,7 +374,9 @@ func TestProduceRefusesUnknownTopic(t *testing.T) {
 // What is far too large is refused at a cost that does not grow with it.
 func TestProduceBoundsBodies(t *testing.T) {
 	// What is refused is less than the server reads of a body that nobody wants, so that the answer always arrives.
-	e := newWrites(t, api.Limits{BodyBytes: 128 << 10, ExpandedBytes: 2 << 20, ExpansionFree: 64 << 10, ExpansionRatio: 10})
+	e := newWrites(t, api.Limits{
+		BodyBytes: 128 << 10, ExpandedBytes: 2 << 20, ExpansionFree: 64 << 10, ExpansionRatio: 10,
+	})
 	large := strings.Repeat("x", 128<<10)
 	e.problem(e.post(path, "text/plain", large+"x"), 413, "BODY_TOO_LARGE")
 	body := io.MultiReader(strings.NewReader(large), strings.NewReader("x"))

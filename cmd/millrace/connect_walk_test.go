@@ -42,5 +42,5 @@ func TestConnectWalk(t *testing.T) {
 		var rows int
 		err := c.QueryRow(t.Context(), "SELECT count(*) FROM orders").Scan(&rows)
 		return err == nil && rows == 2
-	}, 30*time.Second, 50*time.Millisecond, "%s", out)
+	}, 2*time.Minute, 50*time.Millisecond, "%s", out)
 }

@@ -150,9 +150,9 @@ func TestConnectorCreateWaits(t *testing.T) {
 	require.Contains(t, stderr, "task 1 of connector a has failed: table public.t:\nno such column")
 
 	url, _ = answering(t, created, answer(200, startingStatus))
-	_, stderr, code = command(t, "", append(args, url, "--wait-for", "50ms")...)
+	_, stderr, code = command(t, "", append(args, url, "--wait-for", "2s")...)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "connector a is not running after 50ms: connector RUNNING, tasks -")
+	require.Contains(t, stderr, "connector a is not running after 2s: connector RUNNING, tasks -")
 }
 
 func TestConnectorValidate(t *testing.T) {

@@ -33,6 +33,9 @@ type process struct {
 	lines chan string
 }
 
+// logRoom is how many lines of log a process may write that nobody reads meanwhile.
+const logRoom = 100_000
+
 // serve starts a node on a free port and returns when it says where it is. The node is ended with the test.
 func serve(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
@@ -59,7 +62,7 @@ func serveBy(t *testing.T, cmd *exec.Cmd, dir string, args ...string) *process {
 			t.Logf("log of the node:\n%s", p.log)
 		}
 	})
-	p.lines = make(chan string, 1000)
+	p.lines = make(chan string, logRoom)
 	go p.follow(stderr)
 	p.url = p.awaitLog(t, "node started")
 	return p

@@ -133,6 +133,9 @@ func (c *cli) produce(ctx context.Context, topic string, f produceFlags) error {
 	}
 	defer done()
 	p.progress = c.newProgress(size)
+	if size >= 0 {
+		p.linger = 0 // the rest is there
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the reader is not awaited: it may be stuck in a read of the terminal, and the process ends here
 	var reader sync.WaitGroup
@@ -174,6 +177,7 @@ type producer struct {
 	query        url.Values
 	batchRecords int
 	retryFor     time.Duration
+	linger       time.Duration // 0: until the input ends
 	progress     *progress
 
 	held       *line // did not fit in the batch before
@@ -201,7 +205,8 @@ func (c *cli) newProducer(topic string, f produceFlags) (*producer, error) {
 	}
 	p := &producer{
 		r: r, topic: topic, name: "millrace-cli-" + uuid.NewString(), query: url.Values{},
-		batchRecords: f.batchRecords, retryFor: f.retryFor, start: time.Now(), partitions: map[int32]*produced{},
+		batchRecords: f.batchRecords, retryFor: f.retryFor, linger: linger, start: time.Now(),
+		partitions: map[int32]*produced{},
 	}
 	if f.batchRecords < 1 || f.batchRecords > 10_000 {
 		return nil, usagef("--batch %d: want 1 to 10000", f.batchRecords)
@@ -241,7 +246,7 @@ func (p *producer) fill(ctx context.Context, lines <-chan line) (body []byte, n 
 	var pause <-chan time.Time
 	if p.held != nil {
 		body, n, p.taken, p.held = append(p.held.record, '\n'), 1, p.held.end, nil
-		pause = time.After(linger)
+		pause = p.pause()
 	}
 	for n < p.batchRecords && len(body) < maxBatchBytes {
 		select {
@@ -257,7 +262,7 @@ func (p *producer) fill(ctx context.Context, lines <-chan line) (body []byte, n 
 			p.taken = l.end
 			n++
 			if pause == nil {
-				pause = time.After(linger)
+				pause = p.pause()
 			}
 		case <-pause:
 			return body, n, nil
@@ -266,6 +271,14 @@ func (p *producer) fill(ctx context.Context, lines <-chan line) (body []byte, n 
 		}
 	}
 	return body, n, nil
+}
+
+// pause ends when a batch has waited for more input for long enough. Nil is never.
+func (p *producer) pause() <-chan time.Time {
+	if p.linger == 0 {
+		return nil
+	}
+	return time.After(p.linger)
 }
 
 // stored is the answer to a produce request.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -113,6 +116,31 @@ func TestProduceBatches(t *testing.T) {
 	require.Positive(t, whole, "batches are filled")
 }
 
+// What is typed goes out after a moment; the rest of a file is waited for, however slow the disk is.
+func TestBatchesOfFilesAreNotCut(t *testing.T) {
+	for pause, want := range map[time.Duration]int{linger: 1, 0: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			lines := make(chan line)
+			go func() {
+				lines <- line{record: []byte("1")}
+				time.Sleep(time.Minute)
+				lines <- line{record: []byte("2")}
+				lines <- line{err: io.EOF}
+			}()
+			p := &producer{batchRecords: 10, linger: pause}
+			n, total := 0, 0
+			for end := error(nil); end == nil; total += n {
+				was := total
+				_, n, end = p.fill(t.Context(), lines)
+				if was == 0 {
+					require.Equal(t, want, n)
+				}
+			}
+			require.Equal(t, 2, total)
+		})
+	}
+}
+
 // How a produce that cannot be finished ends depends on what is known of its last batch.
 func TestProduceGivesUp(t *testing.T) {
 	for _, c := range []struct {
@@ -185,16 +213,12 @@ func TestConsumeRetriesFromWhereItWas(t *testing.T) {
 
 // Killing the node in the middle of a produce and starting it again neither loses nor doubles a record.
 func TestProduceAcrossAKill(t *testing.T) {
-	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	dir, addr := t.TempDir(), fmt.Sprint("127.0.0.1:", freePorts(t, 1))
 	p := serve(t, dir, "--listen", addr)
 	_, errs, code := p.run(t, "", "topic", "create", "t")
 	require.Zero(t, code, errs)
 
-	cmd := exec.CommandContext(t.Context(), "millrace", "produce", "t", "--batch", "7")
+	cmd := exec.CommandContext(t.Context(), "millrace", "produce", "t", "--batch", "7", "--retry-for", "3m")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "MILLRACE_URL=" + p.url}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -210,7 +234,7 @@ func TestProduceAcrossAKill(t *testing.T) {
 		}
 	}
 	write(0, 300)
-	_, some := p.get(t, "/v1/topics/t/records?offset=earliest&wait=10s")
+	_, some := p.get(t, "/v1/topics/t/records?offset=earliest&wait=60s")
 	require.Contains(t, some, `"offset":0`)
 	require.Equal(t, -1, p.end(t, syscall.SIGKILL))
 	write(300, 600)
@@ -229,8 +253,12 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	require.NoError(t, err)
 	defer conn.Close()
-	// A request whose body never comes holds the drain up.
-	fmt.Fprintf(conn, "POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1")
+	// A request whose body never comes holds the drain up, once it is being read.
+	fmt.Fprintf(conn, "POST /v1/topics/t/records HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"+
+		"Expect: 100-continue\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "100 Continue")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	p.awaitLog(t, "stopping")
 	require.Equal(t, -1, p.end(t, syscall.SIGTERM))

@@ -25,7 +25,7 @@ func serveSettings(t *testing.T, environ []string, args ...string) (settings, er
 		got, err = c.settings(cmd, file, set)
 		return nil
 	}
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be those of the test
 	require.NoError(t, cmd.Execute())
 	return got, err
 }

@@ -27,13 +27,13 @@ both() {
 	cmp -s "$work/shop" "$work/warehouse"
 }
 
-# until_both waits for the rows to arrive, 30 seconds at most.
+# until_both waits for the rows to arrive, two minutes at most.
 until_both() {
 	n=0
 	until both; do
 		n=$((n + 1))
-		if [ $n -gt 300 ]; then
-			echo "the tables are not equal after 30 seconds" >&2
+		if [ $n -gt 1200 ]; then
+			echo "the tables are not equal after two minutes" >&2
 			"$MILLRACE" connector status pipeline-source >&2 || true
 			"$MILLRACE" connector status pipeline-sink >&2 || true
 			exit 1
@@ -61,7 +61,7 @@ clean_up() {
 	for c in $made; do "$MILLRACE" connector delete "$c" --offsets; done
 	# A connector's slot stays when it is deleted: it would hold back the server's log for ever.
 	n=0
-	until [ -z "$(shop -At -c "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'pipeline'")" ] || [ $n -gt 100 ]; do
+	until [ -z "$(shop -At -c "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'pipeline'")" ] || [ $n -gt 600 ]; do
 		shop -At -c "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 			WHERE slot_name = 'pipeline' AND NOT active" >/dev/null
 		n=$((n + 1))
@@ -90,7 +90,7 @@ say 'becomes a topic: source.json'
 "$MILLRACE" connector create -f "$here/source.json" --wait
 made=pipeline-source
 n=0
-until "$MILLRACE" topic describe shop.pipeline.orders >/dev/null 2>&1 || [ $n -gt 100 ]; do
+until "$MILLRACE" topic describe shop.pipeline.orders >/dev/null 2>&1 || [ $n -gt 600 ]; do
 	n=$((n + 1))
 	sleep 0.1
 done
