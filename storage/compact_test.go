@@ -287,7 +287,7 @@ func TestDiskFullInARound(t *testing.T) {
 			k.log.Reconfigure(k.conf)
 			require.Eventually(t, func() bool { // nor is any room still to be made of the rounds before
 				return !slices.ContainsFunc(list(t, k.disk), func(e string) bool { return strings.HasSuffix(e, ".deleted") })
-			}, 10*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 			k.disk.SetQuota(k.disk.Used() + free)
 			k.tried = k.stable()
 			_, err := k.work.Run(context.Background(), k.log, k.options())

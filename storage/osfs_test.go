@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -115,7 +116,9 @@ func TestOpenFiles(t *testing.T) {
 		readAll(t, l)
 		require.NoError(t, l.Sync(t.Context()))
 	}
-	require.LessOrEqual(t, open()-before, logs+cached)
+	require.Eventually(t, func() bool { // a commit may have a folder open for a moment
+		return open()-before <= logs+cached
+	}, time.Minute, time.Millisecond)
 	require.LessOrEqual(t, d.Stats().OpenFiles, int64(logs+cached))
 	require.NoError(t, d.Close())
 	require.LessOrEqual(t, open(), before)

@@ -20,7 +20,7 @@ const hostileTime = time.Second
 func soon(t *testing.T, f func()) {
 	t.Helper()
 	least := time.Hour
-	for range tries {
+	for try := 0; try < 10 && least >= hostileTime*slowdown; try++ {
 		start := time.Now()
 		f()
 		least = min(least, time.Since(start))

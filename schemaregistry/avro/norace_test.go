@@ -2,7 +2,4 @@
 
 package avro_test
 
-const (
-	slowdown = 1
-	tries    = 3
-)
+const slowdown = 1
