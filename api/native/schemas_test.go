@@ -51,7 +51,7 @@ func (e *writes) put(topic string, records ...record.Record) {
 	e.t.Helper()
 	of, err := e.client.Topic(e.t.Context(), topic, client.Refuse)
 	require.NoError(e.t, err)
-	s := e.client.NewSender(of, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: 10 * time.Second})
+	s := e.client.NewSender(of, nil, 0, client.SendOptions{Acks: client.AcksAll, Timeout: time.Minute})
 	defer s.Release()
 	for _, r := range records {
 		require.NoError(e.t, s.Add(r, 0))
@@ -116,7 +116,7 @@ func TestReadBySchema(t *testing.T) {
 	}
 	check("a stream", e.events("/v1/topics/t/records?offset=earliest", len(want)))
 	check("a stream by a group", e.events("/v1/groups/s/records?topics=t&auto_offset_reset=earliest", len(want)))
-	r = e.shown("/v1/groups/g/records?topics=t&auto_offset_reset=earliest&wait=10s", "Accept", "application/x-ndjson")
+	r = e.shown("/v1/groups/g/records?topics=t&auto_offset_reset=earliest&wait=60s", "Accept", "application/x-ndjson")
 	check("a group", strings.Split(strings.TrimSpace(r.body), "\n"))
 }
 
@@ -223,7 +223,7 @@ func TestDecodedPagesAreBounded(t *testing.T) {
 		seen += n
 		next = path + "?from=" + r.header.Get("Next")
 	}
-	r := e.shown("/v1/groups/g/records?topics=t&auto_offset_reset=earliest&wait=10s")
+	r := e.shown("/v1/groups/g/records?topics=t&auto_offset_reset=earliest&wait=60s")
 	require.Less(t, len(r.body), 20<<20)
 	require.Equal(t, count, strings.Count(r.body, `"offset":`)-1)
 	require.Contains(t, r.body, `"decode_error":"value is not decoded: the answer holds much already`)

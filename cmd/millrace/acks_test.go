@@ -49,8 +49,8 @@ func blocks(t *testing.T, name string) (out []block) {
 // mark begins the output of a block in that of all.
 const mark = "--- block "
 
-// patient has a walk wait for longer than a reader would, where a slow machine may take so long. The waits that end when
-// what they are for is there cost nothing.
+// patient has a walk wait for longer than a reader would, where a slow machine may take so long. The waits end when what
+// they are for is there.
 func patient(code string) string {
 	return strings.NewReplacer("--wait 10s", "--wait 150s", "--wait 30s", "--wait 150s", "curl -sNm2 ", "live ",
 		"&wait=1s$as", "&wait=5s$as", "earliest&max_records=1", "earliest&max_records=1"+longWait).Replace(code)

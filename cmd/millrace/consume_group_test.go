@@ -55,7 +55,7 @@ func TestConsumeGroup(t *testing.T) {
 	out, stderr, code = p.run(t, "", "consume", "orders,payments", "--group", "g", "--count", "1")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "last\n", out)
-	require.Less(t, time.Since(start), 40*time.Second, "the one before left, else its session would have lasted for longer")
+	require.Less(t, time.Since(start), 40*time.Second, "the one before left, and its session did not end")
 }
 
 func TestConsumeGroupUsage(t *testing.T) {
