@@ -201,7 +201,7 @@ func plain(values ...string) record.Batch { return batch(-1, -1, -1, values...) 
 // produceRequest is one batch for one partition.
 func (n *node) produceRequest(topic string, partition int32, b []byte) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = -1, 10_000
+	req.Acks, req.TimeoutMillis = -1, 60_000
 	t := kmsg.NewProduceRequestTopic()
 	t.Topic = topic
 	if meta := n.machine.Image().Topic(topic); meta != nil {

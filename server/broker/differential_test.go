@@ -109,7 +109,7 @@ type step struct {
 func produceStep(what, topic string, b []byte, change ...func(*kmsg.ProduceRequest)) step {
 	return step{what, func(ctx context.Context, s *side) (string, error) {
 		req := kmsg.NewPtrProduceRequest()
-		req.Acks, req.TimeoutMillis = -1, 10_000
+		req.Acks, req.TimeoutMillis = -1, 60_000
 		t := kmsg.NewProduceRequestTopic()
 		t.Topic, t.TopicID = topic, s.ids[topic]
 		p := kmsg.NewProduceRequestTopicPartition()

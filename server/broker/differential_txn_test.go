@@ -56,7 +56,7 @@ func (s *txnSide) produce(who, value string, ms int64) {
 	var b record.Builder
 	b.Append(&record.Record{Timestamp: began + ms, Key: []byte("k"), Value: []byte(value)})
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = -1, 10_000
+	req.Acks, req.TimeoutMillis = -1, 60_000
 	if who != "" {
 		p := s.producer(who)
 		b.SetProducer(p.id, p.epoch, p.sequence)
