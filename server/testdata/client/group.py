@@ -4,6 +4,8 @@ a cluster in turn. `make test-clients` runs it with the nodes' addresses."""
 import asyncio
 import json
 import sys
+import time
+import urllib.error
 import urllib.request
 
 from kafka_bridge_client import KafkaBridgeConsumer, KafkaBridgeProducer
@@ -15,10 +17,18 @@ def node(urls, n):
     return urls[n % len(urls)] + "/"
 
 
-def create_topic(url):
+def create_topic(urls):
+    """Creates the topic, and returns when every node knows it."""
     body = json.dumps({"name": "parcels", "partitions": 3}).encode()
-    request = urllib.request.Request(url + "/v1/topics", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(urls[0] + "/v1/topics", body, {"Content-Type": "application/json"})
     urllib.request.urlopen(request).read()
+    for url in urls:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(url + "/topics/parcels").read()
+                break
+            except urllib.error.HTTPError:
+                time.sleep(0.1)
 
 
 def produce(url):
@@ -50,7 +60,7 @@ async def read(urls, name, wanted):
 
 
 async def main(urls):
-    create_topic(urls[0])
+    create_topic(urls)
     produce(urls[-1])
     first = await read(urls, "van", WANTED // 2)
     rest = await read(urls, "van", WANTED - len(first))
