@@ -6,6 +6,7 @@
 package tidy
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -81,8 +82,12 @@ func findRoot() (string, error) {
 	}
 }
 
-// visit takes one entry of the walk; folders that hold no source of ours are left out.
+// visit takes one entry of the walk; folders that hold no source of ours are left out, and what another test had there
+// for a moment.
 func (t *Tree) visit(path string, d fs.DirEntry, err error) error {
+	if errors.Is(err, fs.ErrNotExist) && path != t.Root {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -107,6 +112,9 @@ func (t *Tree) visit(path string, d fs.DirEntry, err error) error {
 
 func (t *Tree) parse(rel, path string) error {
 	src, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
