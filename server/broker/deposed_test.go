@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,13 +32,16 @@ type load struct {
 	unknown []string // guarded by mu
 }
 
+// startLoad starts producers, each of which writes when it likes: in fake time they would else go in step with all that
+// the test does, which would always find them at the same point, such as where nothing is on its way.
 func startLoad(c *cluster, producers int) *load {
 	l := &load{c: c}
 	for p := range producers {
+		rng := rand.New(rand.NewPCG(1, uint64(p)))
 		l.wg.Go(func() {
 			for i := 0; !l.stop.Load(); i++ {
 				l.write(fmt.Sprintf("%d/%d", p, i))
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond)
 			}
 		})
 	}
