@@ -169,7 +169,11 @@ func (s *statuses) restore(id workID, line statusLine, drops int) {
 	}
 }
 
+// erase forgets what was said of a connector, or of its tasks from a number on: all that this worker has written, too.
 func (s *statuses) erase(ctx context.Context, connector string, from int) error {
+	if err := s.store.Fresh(ctx); err != nil {
+		return err
+	}
 	if from != all {
 		return s.store.ForgetTaskStatus(ctx, connector, from)
 	}

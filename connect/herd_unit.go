@@ -116,10 +116,10 @@ func (h *herd) start(id workID, p *plan) {
 func (h *herd) unitEnded(u *unit) {
 	delete(h.units, u.id)
 	h.publish()
-	switch c := h.configs.Connectors[u.id.Connector]; {
-	case c == nil && u.id.Task == connectorObject:
+	switch c := h.configs.Connectors[u.id.Connector]; { // it may have said something after the rest was forgotten
+	case c == nil:
 		h.statuses.forget(u.id.Connector, all)
-	case c != nil && !knows(c, u.id): // it may have said something after the rest was forgotten
+	case !knows(c, u.id):
 		h.statuses.forget(u.id.Connector, len(c.Tasks))
 	}
 }

@@ -52,6 +52,27 @@ func TestStatusesThatFailAfterADrop(t *testing.T) {
 	require.Len(t, s.pending, 2)
 }
 
+// Whoever ran a part of a connector that was deleted has what was said of it be forgotten, for that may have been written
+// after all else was.
+func TestNothingIsSaidOfWhatIsDeleted(t *testing.T) {
+	s, err := store.New(store.Options{Client: &client.Client{}})
+	require.NoError(t, err)
+	for _, id := range []workID{{"gone", 0}, {"gone", connectorObject}, {"less", 3}, {"less", 1}} {
+		u := &unit{id: id}
+		h := &herd{
+			store: s, units: map[workID]*unit{id: u}, since: make(map[workID]int32), statuses: newStatuses(nil, nil),
+			configs: &store.Configs{Connectors: map[string]*store.Connector{"less": {Tasks: make([]map[string]string, 2)}}},
+		}
+		h.unitEnded(u)
+		require.Empty(t, h.units)
+		want := map[workID]map[string]int{{"less", 3}: {"less": 2}, {"less", 1}: {}}[id]
+		if id.Connector == "gone" {
+			want = map[string]int{"gone": all}
+		}
+		require.Equal(t, want, h.statuses.shorter, "%v", id)
+	}
+}
+
 // A worker claims what it was assigned before it starts it, so that nobody else is given it meanwhile; and what it runs
 // until that has ended.
 func TestClaims(t *testing.T) {

@@ -205,7 +205,9 @@ func (l *lab) gathered() *lab {
 		return leaders == 3 && l.metric("millrace_connect_worker_rebalance_rebalancing") == 0
 	})
 	l.change(store.DeleteConnector("first"))
-	l.awaitGone("first")
+	l.await("nothing runs", func() bool {
+		return l.metric("millrace_connect_worker_connector_count")+l.metric("millrace_connect_worker_task_count") == 0
+	})
 	return l
 }
 
