@@ -109,8 +109,8 @@ func (a abused) held() [3]float64 {
 	}
 }
 
-// atRest is what they hold when there is none but the test's own: it has one connection, and the listener has a place for
-// the next one.
+// atRest is what they hold when there is none but the test's own: it has one connection, and the listener has a place
+// for the next one.
 func (a abused) atRest() (held [3]float64) {
 	a.t.Helper()
 	await(a.t, "the listener waits for the next connection", func() bool {

@@ -15,8 +15,8 @@ import (
 	"millrace/client"
 )
 
-// asShown runs a line with a curl that does not wait for ever and tells the status behind the body. A live stream has no
-// end: it is cut when a second has passed, or much later where its answer has not begun by then.
+// asShown runs a line with a curl that does not wait for ever and tells the status behind the body. A live stream has
+// no end: it is cut when a second has passed, or much later where its answer has not begun by then.
 const asShown = `curl() {
   case "$*" in
   *text/event-stream*) mosts='1 60' ;;

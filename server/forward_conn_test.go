@@ -32,8 +32,8 @@ func (c *staleConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// What was to go to a node that has stopped, over a connection that was kept, has certainly not been sent. Of what has a
-// key that is not certain, for the transport tries that again even if it was.
+// What was to go to a node that has stopped, over a connection that was kept, has certainly not been sent. Of what has
+// a key that is not certain, for the transport tries that again even if it was.
 func TestForwardOverAConnectionThatEnded(t *testing.T) {
 	for _, c := range []struct {
 		key  string
