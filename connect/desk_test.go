@@ -158,7 +158,8 @@ func newDesk(t *testing.T, nodes int, change func(*connect.Settings)) *desk {
 			awaitTopic = func(ctx context.Context, topic string) error { return poll(ctx, c, topic) }
 		}
 		w, err := connect.New(connect.Config{
-			AwaitTopic: awaitTopic, Client: c, Requests: cluster, Settings: settings, NodeID: int32(i + 1), WorkerID: fmt.Sprintf("w%d:1", i+1),
+			Client: c, Requests: cluster, Settings: settings, NodeID: int32(i + 1), WorkerID: fmt.Sprintf("w%d:1", i+1),
+			AwaitTopic: awaitTopic,
 			Classes: []plugin.Class{
 				{Info: plugin.Info{Class: idleSource, Kind: plugin.SourceKind, Defs: defs}, New: made},
 				{Info: plugin.Info{Class: idleSink, Kind: plugin.SinkKind, Defs: defs}, New: made},

@@ -52,8 +52,8 @@ func TestStatusesThatFailAfterADrop(t *testing.T) {
 	require.Len(t, s.pending, 2)
 }
 
-// Whoever ran a part of a connector that was deleted has what was said of it be forgotten, for that may have been written
-// after all else was.
+// Whoever ran a part of a connector that was deleted has what was said of it be forgotten, for that may have been
+// written after all else was.
 func TestNothingIsSaidOfWhatIsDeleted(t *testing.T) {
 	s, err := store.New(store.Options{Client: &client.Client{}})
 	require.NoError(t, err)

@@ -421,8 +421,8 @@ func TestConnectorsAndTasksAreSharedAndRun(t *testing.T) {
 		return n
 	}
 	l.await("the numbers of what runs", func() bool {
-		return l.metric("millrace_connect_worker_connector_count") == 3 && l.metric("millrace_connect_worker_task_count") == 12 &&
-			leaders() == 3 // all name one
+		return l.metric("millrace_connect_worker_connector_count") == 3 &&
+			l.metric("millrace_connect_worker_task_count") == 12 && leaders() == 3 // all name one
 	})
 	starts := l.metric("millrace_connect_worker_task_startup_success_total")
 	require.GreaterOrEqual(t, starts, 12.0)

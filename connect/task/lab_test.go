@@ -97,8 +97,8 @@ func (l *lab) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: l.level}))
 }
 
-// runner makes a runner of its own, as another worker has one. Groups do not go on without a sink's task that is held up
-// for a moment.
+// runner makes a runner of its own, as another worker has one. Groups do not go on without a sink's task that is held
+// up for a moment.
 func (l *lab) runner(change ...func(*task.Options)) *task.Runner {
 	o := task.Options{
 		Client: l.client, Requests: l.requests, Store: l.store, GroupID: "workers", Logger: l.logger(),
