@@ -258,13 +258,14 @@ func TestWhileMarkersAreWritten(t *testing.T) {
 		_, e = l.init("id")
 		require.Equal(t, kerr.ConcurrentTransactions, e)
 
-		answers := make(chan []int16, 1)
-		go func() { answers <- l.add(s2, t1) }()
 		ended := make(chan session, 1)
 		go func() {
 			again, _ := l.end(s, true)
 			ended <- again
 		}()
+		synctest.Wait() // behind the next transaction it would be fenced
+		answers := make(chan []int16, 1)
+		go func() { answers <- l.add(s2, t1) }()
 		synctest.Wait()
 		require.Empty(t, answers)
 		release()
