@@ -49,7 +49,7 @@ func blocks(t *testing.T, name string) (out []block) {
 // mark begins the output of a block in that of all.
 const mark = "--- block "
 
-// patient has a walk wait for longer than a reader would, where a slow machine may take so long. The waits end when what
+// patient has a walk wait for longer than a reader would, where a slow machine may take so long. Waits end when what
 // they are for is there.
 func patient(code string) string {
 	return strings.NewReplacer("--wait 10s", "--wait 150s", "--wait 30s", "--wait 150s", "curl -sNm2 ", "live ",
