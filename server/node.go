@@ -201,9 +201,10 @@ func (n *Node) close() error {
 // handOverTimeout bounds the wait for other nodes to take over.
 const handOverTimeout = 8 * time.Second
 
-// leaderless is how long a node that stops goes without a controller before it takes it that nobody is left to hand
-// over to. An election takes less.
-const leaderless = 3 * time.Second
+// leaderless is how often in a row, joinRetry apart, a node that stops finds no controller before it takes it that
+// nobody is left to hand over to. An election takes less. Looks are counted and not time, since a node that stands still
+// for seconds cannot tell.
+const leaderless = 12
 
 // handOver moves the leaderships of partitions and of the quorum to other nodes, where there are some. What cannot be
 // moved in time is found out by the others later.
@@ -232,13 +233,9 @@ func (n *Node) handOver() {
 
 // awaitLeaderless returns when the quorum has had no leader for a while, or when ctx ends.
 func (n *Node) awaitLeaderless(ctx context.Context) {
-	since := time.Now()
-	for pause(ctx, joinRetry) == nil {
+	for looks := 0; looks < leaderless && pause(ctx, joinRetry) == nil; looks++ {
 		if n.quorum.Leader() >= 0 {
-			since = time.Now()
-		}
-		if time.Since(since) > leaderless {
-			return
+			looks = -1
 		}
 	}
 }
