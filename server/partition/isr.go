@@ -65,6 +65,9 @@ func (l *Leader) noteFetchLocked(r *FollowerFetch, at fetchedAt, due []*Waiter) 
 	case r.BrokerEpoch < s.epoch:
 		return due, false, ErrStaleBroker
 	}
+	if s.epoch == none && l.role.Load().inSync(s.id) {
+		s.epoch = r.BrokerEpoch // its first fetch shows it a little behind, no longer than since the epoch began
+	}
 	s.fetch(r, at.leaderEnd, at.now)
 	l.seenLocked(func(id int32) bool { return id == r.Replica })
 	l.deletedLocked()
