@@ -100,6 +100,9 @@ func (r *rolling) produce(ctx context.Context, producer int32) {
 			r.failed = append(r.failed, fmt.Sprintf("%s: %v", value, err))
 		}
 		r.mu.Unlock()
+		if err != nil {
+			return // it is the end of the test, which must not go round without a pause
+		}
 	}
 }
 
@@ -134,7 +137,9 @@ func (r *rolling) more(n int) {
 	select {
 	case <-enough:
 	case <-time.After(longest):
-		require.FailNow(r.lab.t, "nothing is acknowledged any more")
+		r.stop.Store(true)
+		r.wg.Wait()
+		require.FailNow(r.lab.t, "nothing is acknowledged any more", "%v", r.failed)
 	}
 }
 
