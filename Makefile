@@ -20,7 +20,7 @@ build:
 # built binary. Some of the schedules run again under the race detector, where there is a C compiler for it.
 test:
 	@.ci/postgres
-	go test -timeout 10m ./...
+	go test -timeout 15m ./...
 	@if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null; then \
 	  set -x; go test -race -timeout 10m -run '^Test(Exact|Registry)?Simulation$$' ./server/servertest/simtest; \
 	else \

@@ -157,6 +157,7 @@ func (c *Cluster) Stop(id int) {
 	if m.node != nil {
 		require.NoError(c.t, m.node.Close(), "node %d", id)
 		m.node = nil
+		c.Client.CloseIdleConnections() // a POST that is written to one of the node's would be lost
 	}
 }
 
