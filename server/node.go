@@ -202,8 +202,8 @@ func (n *Node) close() error {
 const handOverTimeout = 8 * time.Second
 
 // leaderless is how often in a row, joinRetry apart, a node that stops finds no controller before it takes it that
-// nobody is left to hand over to. An election takes less. Looks are counted and not time, since a node that stands still
-// for seconds cannot tell.
+// nobody is left to hand over to. An election takes less. Looks are counted and not time, since a node that stands
+// still for seconds cannot tell.
 const leaderless = 12
 
 // handOver moves the leaderships of partitions and of the quorum to other nodes, where there are some. What cannot be

@@ -71,7 +71,8 @@ type rolling struct {
 // whole says whether a node knows that all replicas are in sync.
 func (r *rolling) whole(id int32) bool {
 	topic := r.lab.boxes[id].node.Probe().Image.Topic("t")
-	return topic != nil && !slices.ContainsFunc(topic.Partitions, func(p metadata.Partition) bool { return len(p.ISR) < 3 })
+	short := func(p metadata.Partition) bool { return len(p.ISR) < 3 }
+	return topic != nil && !slices.ContainsFunc(topic.Partitions, short)
 }
 
 // enter gives the node to produce through, which is not stopped before its user leaves.
