@@ -72,7 +72,7 @@ func TestExpiryRules(t *testing.T) {
 			"old since it was left": {week + time.Hour, map[string][2]bool{"left": {true, true}}},
 		} {
 			l.inspect("any", func(s *shard) {
-				e := expiry{now: s.millis() + c.after.Milliseconds(), retention: week.Milliseconds(), image: s.image()}
+				e := expiry{now: s.millis() + c.after.Milliseconds(), retention: week.Milliseconds(), image: s.image}
 				for id, want := range c.want {
 					g := s.groups[id]
 					require.Equal(t, want, [2]bool{

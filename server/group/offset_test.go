@@ -357,7 +357,7 @@ func TestSweepSparesNewCommits(t *testing.T) {
 			w.begin()
 			require.NotEmpty(t, w.found, "there is more to do")
 			last := w.found[len(w.found)-1].partition
-			o := &committed{offset: 77}
+			o := &committed{offset: 77, commitTimestamp: s.millis(), expireTimestamp: -1}
 			require.NoError(t, s.run.Append(coordinator.KV{Key: offsetKey("g", "a", last), Value: encodeOffset(o)}))
 		})
 		synctest.Wait()
@@ -431,8 +431,17 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// What is committed for a topic that is made again while a sweep for the one before is under way stays.
+// What is committed for a topic that is made again while a sweep finds the offsets of the one before stays.
 func TestSweepSparesTheNextTopic(t *testing.T) {
+	for name, begin := range map[string]func(*shard){
+		"of a topic": func(s *shard) { s.removeTopics(map[string]bool{"a": true}) },
+		"of all":     (*shard).expire,
+	} {
+		t.Run(name, func(t *testing.T) { sweepSparesTheNextTopic(t, begin) })
+	}
+}
+
+func sweepSparesTheNextTopic(t *testing.T, begin func(*shard)) {
 	const parts = 2 * maxTombstones
 	inLab(t, labOptions{}, func(t *testing.T, l *lab) {
 		l.createTopic("a", parts)
@@ -442,10 +451,10 @@ func TestSweepSparesTheNextTopic(t *testing.T) {
 		}
 		l.inspect("g", func(s *shard) {
 			l.apply(&metadata.DeleteTopics{Topics: []metadata.TopicRef{{Name: "a"}}})
-			s.removeTopics(map[string]bool{"a": true}) // begins with one of the groups
+			begin(s) // with one of the groups
 			l.createTopic("a", 1)
 			for _, id := range groups {
-				o := &committed{offset: 77}
+				o := &committed{offset: 77, commitTimestamp: s.millis(), expireTimestamp: -1}
 				require.NoError(t, s.run.Append(coordinator.KV{Key: offsetKey(id, "a", 0), Value: encodeOffset(o)}))
 				s.groups[id].offset("a", 0).topicID = s.image().Topic("a").ID
 			}

@@ -136,7 +136,7 @@ func (s *shard) expireLater() { s.run.After(s.settings().OffsetsRetentionCheckIn
 
 // expire removes the offsets that have expired, and groups without members and offsets.
 func (s *shard) expire() {
-	e := expiry{now: s.millis(), retention: s.settings().OffsetsRetention.Milliseconds(), image: s.image()}
+	e := expiry{now: s.millis(), retention: s.settings().OffsetsRetention.Milliseconds(), image: s.image}
 	w := &sweep{shard: s, doomed: e.doomed, groups: s.all(), done: func(removed int) {
 		if removed > 0 {
 			s.metrics.expired.Add(float64(removed))
@@ -159,8 +159,8 @@ func (s *shard) all() []*group {
 // expiry is the rules by which offsets expire.
 type expiry struct {
 	now       int64
-	retention int64 // in milliseconds
-	image     *metadata.Image
+	retention int64                  // in milliseconds
+	image     func() *metadata.Image // of now: topics are made again while a sweep is under way
 }
 
 // doomed says whether an offset has expired. One that an open transaction may change has not.
@@ -168,7 +168,7 @@ func (e *expiry) doomed(g *group, topic string, partition int32, o *committed) b
 	if g.unstable(topic, partition) {
 		return false
 	}
-	if stale(e.image, topic, o) {
+	if stale(e.image(), topic, o) {
 		return true
 	}
 	since, may := g.expires(topic, o)
