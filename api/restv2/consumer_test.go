@@ -517,7 +517,7 @@ func TestConsumerWait(t *testing.T) {
 	} {
 		c := f.created("g", x.config)
 		f.done(f.post(c+"/assignments", `{"partitions":[{"topic":"orders","partition":0}]}`))
-		for took, tries := x.most, 0; took >= x.most; tries++ { // this machine may stand still now and then
+		for took, tries := x.most, 0; took >= x.most; tries++ { // a machine may stand still now and then
 			require.Less(t, tries, 20, x)
 			start := time.Now()
 			require.Empty(t, f.read(c+"/records"+x.query))

@@ -579,7 +579,7 @@ func TestRecordsEndAfterTheirTime(t *testing.T) {
 		d := f.open()
 		_, err := io.WriteString(d.w, `{"partition_id":0}{"partition_id":0,`)
 		first := d.receive()
-		if first.ErrorCode == 408 { // this machine is slower than that
+		if first.ErrorCode == 408 { // the machine is slower than that
 			continue
 		}
 		require.NoError(t, err)
