@@ -98,7 +98,7 @@ func (b *bench) together(runs ...func() error) <-chan error {
 	return failed
 }
 
-// during polls until what runs beside has ended, by a function that is told nothing.
+// during polls, by a function, until what runs beside the test has ended. It fails with what failed there.
 func (b *bench) during(failed <-chan error, poll func()) {
 	b.t.Helper()
 	for {

@@ -260,9 +260,10 @@ func TestKilledAtRandom(t *testing.T) {
 	r := newRunner(t, ts, insertProps(u))
 	r.most = 10
 	all := []client.TopicPartition{tp("t", 0), tp("t", 1), tp("t", 2)}
-	running, starts := false, 0
+	running, starts, end := false, 0, time.Now().Add(5*time.Minute*time.Duration(*rounds))
 	for done := false; !done || starts <= 3 || kills.Load() <= 20; {
 		if done { // not enough has happened yet
+			require.True(t, time.Now().Before(end), "%d starts, %d kills", starts, kills.Load())
 			for range partitions {
 				ts.add("t", int32(rows%partitions), record(int64(rows), "name", nil))
 				rows++
@@ -427,7 +428,7 @@ func TestSilentOwnerIsTimedOut(t *testing.T) {
 	ts.add("t", 0, record(0, "a", nil))
 	_, thaw := frozen(t, ts, insertProps(d.url))
 	heir := newRunner(t, ts, insertProps(d.url))
-	require.NoError(t, heir.start(t.Context(), tp("t", 0)))
+	require.NoError(t, heir.start(t.Context(), tp("t", 0))) // it asks for three times as long as an owner may be silent
 	defer heir.stop()
 	require.NoError(t, heir.drain(t.Context()))
 	require.ErrorContains(t, thaw(), "was taken over")
