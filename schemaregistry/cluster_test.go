@@ -230,6 +230,7 @@ func ask(t *testing.T, c *servertest.Cluster, node int, method, path, body strin
 		if status < http.StatusInternalServerError || time.Now().After(end) {
 			return status, text
 		}
+		<-time.After(10 * time.Millisecond)
 	}
 }
 

@@ -366,8 +366,11 @@ func (m *Turmoil) readAll(topic string) (values []string) {
 		require.Equal(m.t, http.StatusOK, status, text)
 		var p page
 		require.NoError(m.t, json.Unmarshal([]byte(text), &p))
-		if len(p.Records) == 0 && (m.end(topic) <= int64(len(values)) || time.Since(start) > patience/2) {
-			return values
+		if len(p.Records) == 0 {
+			if m.end(topic) <= int64(len(values)) || time.Since(start) > patience/2 {
+				return values
+			}
+			<-time.After(20 * time.Millisecond)
 		}
 		require.EqualValues(m.t, len(values)+len(p.Records), m.takePage(topic, int64(len(values)), text))
 		for _, r := range p.Records {

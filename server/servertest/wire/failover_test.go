@@ -29,6 +29,7 @@ func groupOn(t *testing.T, to kmsg.Requestor, node int32) string {
 				require.NoError(t, err)
 				break
 			}
+			<-time.After(between)
 		}
 		if resp.Coordinators[0].NodeID == node {
 			return req.CoordinatorKeys[0]

@@ -28,7 +28,8 @@ import (
 const (
 	topic      = "t"
 	partitions = 6
-	limit      = 60 * time.Second // of each wait
+	limit      = 60 * time.Second      // of each wait
+	between    = 10 * time.Millisecond // two tries
 	// session is longer than a machine halts that has much to do; that of members that are killed is a short one, which
 	// has to end before the others get what they had.
 	session      = 20 * time.Second
@@ -86,6 +87,7 @@ func makeTopic(t *testing.T, to kmsg.Requestor) {
 		if err == nil || errors.Is(err, kerr.TopicAlreadyExists) || !kerr.IsRetriable(err) || time.Since(start) > limit {
 			break
 		}
+		<-time.After(between)
 	}
 	if !errors.Is(err, kerr.TopicAlreadyExists) { // by a try of which that was not known
 		require.NoError(t, err)
@@ -280,6 +282,7 @@ func (c *consumer) commit() {
 	defer cancel()
 	err := c.client.CommitUncommittedOffsets(ctx)
 	for errors.Is(err, kerr.RebalanceInProgress) && ctx.Err() == nil {
+		<-time.After(between)
 		err = c.client.CommitUncommittedOffsets(ctx)
 	}
 	require.NoError(t, err)
@@ -323,8 +326,10 @@ func leaveAndKill(w *world) string {
 	c := w.consume("c", kgo.SessionTimeout(shortSession))
 	w.share([]int{3, 3}, a, c)
 	w.produce()
+	began := time.Now()
 	c.kill()
 	w.share([]int{6}, a)
+	require.Less(w.t, time.Since(began), session, "its own session is shorter than those of others")
 	w.produce()
 	return "3+3, 6, 3+3, 6"
 }
