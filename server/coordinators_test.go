@@ -131,7 +131,7 @@ func TestGroupsOfOneNode(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	lists(ctx, t, to, ids)
+	require.ElementsMatch(t, ids, listed(ctx, t, to))
 	n.Restart()
 	require.Equal(t, offsets, committed(ctx, t, n.Requestor(), "t", ids...))
 }
