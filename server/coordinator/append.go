@@ -48,6 +48,7 @@ func (s *Shard) append(txn *TxnBatch, kvs []KV) error {
 	if err != nil {
 		return s.failed(err)
 	}
+	s.end = a.Next
 	for i := range kvs {
 		r.Offset, r.Key, r.Value = a.BaseOffset+int64(i), kvs[i].Key, kvs[i].Value
 		s.state.Replay(&r)
@@ -64,6 +65,7 @@ func (s *Shard) AppendMarker(m *partition.Marker) error {
 	if err != nil {
 		return s.failed(err)
 	}
+	s.end = max(s.end, a.Next)
 	if !a.Duplicate {
 		s.state.Marker(m.ProducerID, m.ProducerEpoch, m.Commit)
 	}

@@ -26,7 +26,7 @@ type commits struct {
 
 // held is one answer.
 type held struct {
-	next  int64 // the log end when it was given
+	next  int64 // the end of what the state held when it was given
 	since time.Time
 	give  func(error) // must not wait
 }
@@ -35,9 +35,10 @@ func newCommits(s *Shard) *commits {
 	return &commits{shard: s, eased: make(chan struct{}, 1), added: make(chan struct{}, 1)}
 }
 
-// hold gives an answer as soon as all is committed that the log holds now.
+// hold gives an answer as soon as all is committed that the state holds now. It does not ask the log: that may have been
+// cut and written by the next leader meanwhile.
 func (s *Shard) hold(give func(error)) {
-	next := s.leader.Bounds().LogEnd
+	next := s.end
 	if s.leader.Committed(next) {
 		give(nil)
 		return

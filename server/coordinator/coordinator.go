@@ -8,7 +8,7 @@
 //
 // What it promises:
 //
-//   - An answer is held back until all that the log held when it was given is committed. So nobody is told what can
+//   - An answer is held back until all that the state held when it was given is committed. So nobody is told what can
 //     be lost, neither of his own request nor of another's before it.
 //   - A loop appends in the leader epoch in which it read the log, and in no other: who was deposed without knowing
 //     it writes nothing.

@@ -354,6 +354,44 @@ func TestFailover(t *testing.T) {
 	})
 }
 
+// What is cut from the log while an answer that speaks of it is thought over is told to nobody: neither to who wrote it
+// nor to who read it.
+func TestCutUnderAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, internalSettings(t))
+		r := runtime(nil)
+		r.Lead(0, p.l, 0)
+		synctest.Wait()
+		write := pending(func() error { return put(t.Context(), r, kv("a", "1")) })
+		p.replicate(t)
+		require.NoError(t, <-write.err)
+		goOn := make(chan struct{})
+		answer := pending(func() error {
+			_, err := coordinator.Do(t.Context(), r, 0, func(s coordinator.State, reply *coordinator.Reply[string]) {
+				c := s.(*counts)
+				if err := c.shard.Append(kv("a", "cut")); err != nil {
+					reply.Fail(err)
+					return
+				}
+				<-goOn
+				reply.Send(c.values["a"])
+			})
+			return err
+		})
+		require.Equal(t, int64(2), p.l.Bounds().LogEnd)
+		l := p.follower.replica.Lead(bothInSync(2, 1))
+		r.Resign(0)
+		p.leader.replica.Follow(bothInSync(2, 1))
+		p.l, p.f, p.replica = l, p.leader.replica.Follower(), 1
+		p.fetch(t)
+		require.Equal(t, int64(1), p.f.Bounds().LogEnd, "it was cut")
+		close(goOn)
+		require.ErrorIs(t, <-answer.err, kerr.NotCoordinator)
+		require.NoError(t, r.Close())
+		p.stop()
+	})
+}
+
 // A leader of a later epoch does not write for a loop of an earlier one.
 func TestEpochLost(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {

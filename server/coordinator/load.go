@@ -82,6 +82,7 @@ func (s *Shard) readAll() error {
 			s.log.Info("reading the coordinator's log", "offset", at, "end", s.leader.Bounds().LogEnd, "records", records)
 		}
 	}
+	s.end = at
 	if took := time.Since(start); took >= progressEvery {
 		s.log.Info("the coordinator's log has been read", "offset", at, "records", records, "took", took)
 	}

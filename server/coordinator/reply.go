@@ -16,7 +16,7 @@ type result[R any] struct {
 	err   error
 }
 
-// Send gives the answer v, which the caller gets when all that the log holds now is committed.
+// Send gives the answer v, which the caller gets when all that the state holds now is committed.
 func (p *Reply[R]) Send(v R) {
 	if p.given {
 		return

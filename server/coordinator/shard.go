@@ -49,6 +49,7 @@ type Shard struct {
 
 	// Owned by the loop.
 	state    State
+	end      int64 // offset behind all that the state holds
 	timers   timers
 	timerSeq uint64
 	clock    *time.Timer
@@ -156,7 +157,7 @@ func (s *Shard) Go(work func(ctx context.Context) (then func())) {
 	})
 }
 
-// Committed calls fn on the loop when all that the log holds now is committed, unless the shard has ended before. It
+// Committed calls fn on the loop when all that the state holds now is committed, unless the shard has ended before. It
 // tells fn when that takes too long.
 func (s *Shard) Committed(fn func(error)) {
 	s.hold(func(err error) { s.later(func() { fn(err) }) })
