@@ -261,21 +261,16 @@ func (t *task) Stop(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(ctx)
-	limited, cancel := context.WithTimeout(ctx, dropWait)
-	defer cancel()
-	for { // the server takes a moment to see that nobody uses it any more
+	for { // a server that is busy takes a while to see that nobody uses it any more
 		_, err = c.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`,
 			t.s.slot)
-		if err == nil || wait(limited, 50*time.Millisecond) != nil {
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "55006" || wait(ctx, 50*time.Millisecond) != nil {
 			break
 		}
 	}
 	return postgres.Explain(err, "drop replication slot "+t.s.slot)
 }
-
-// dropWait is how long a slot that is to be dropped may stay in use after its reader is gone. A server that is busy
-// needs seconds.
-const dropWait = 30 * time.Second
 
 // drop throws the session away, and what was not given away with it.
 func (t *task) drop() {
