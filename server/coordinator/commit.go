@@ -35,8 +35,8 @@ func newCommits(s *Shard) *commits {
 	return &commits{shard: s, eased: make(chan struct{}, 1), added: make(chan struct{}, 1)}
 }
 
-// hold gives an answer as soon as all is committed that the state holds now. It does not ask the log, which may have been
-// cut since, and written by the next leader.
+// hold gives an answer as soon as all is committed that the state holds now. It does not ask the log, which may have
+// been cut since, and written by the next leader.
 func (s *Shard) hold(give func(error)) {
 	next := s.end
 	if s.leader.Committed(next) {
