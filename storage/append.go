@@ -144,10 +144,11 @@ func (l *Log) putLocked(
 	s *segment, p []byte, write func(f File, p []byte, off int64) (int, error),
 ) (pos int64, err error) {
 	pos = s.size.Load()
-	if pos == 0 && s.pinned == nil {
-		l.namesChanged() // the file may be made now
-	}
+	fresh := pos == 0 && s.pinned == nil
 	f, err := s.pinLocked(OpenCreate)
+	if fresh {
+		l.namesChanged() // the file may have been made
+	}
 	if err != nil {
 		return pos, l.writeFailed(err)
 	}
@@ -177,10 +178,11 @@ func (l *Log) shownLocked(s *segment, size, end int64) {
 func (l *Log) saveTailsLocked(s *segment) error {
 	s.indexChanged = true // the next checkpoint syncs the files
 	for _, x := range []*index{&s.offsets, &s.times} {
-		if x.state.Load().saved == 0 {
+		first := x.state.Load().saved == 0
+		f, err := s.saveIndexLocked(x)
+		if first {
 			l.namesChanged()
 		}
-		f, err := s.saveIndexLocked(x)
 		if isPassing(err) {
 			return nil
 		}

@@ -393,14 +393,15 @@ func isUnfinished(fsys FS, path string) bool {
 // that a crash before that leaves without content names no topic.
 func (l *Log) writeTopicID() error {
 	name := l.path + "/" + partitionMetadataFile
-	if err := writeTmp(l.dir.fs, name, encodePartitionMetadata(l.name.TopicID), syncLater); err != nil {
-		return err
+	err := writeTmp(l.dir.fs, name, encodePartitionMetadata(l.name.TopicID), syncLater)
+	if err == nil {
+		err = l.dir.fs.Rename(name+tmpSuffix, name)
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.names++
 	l.newFolder = true
-	l.mu.Unlock()
-	return l.dir.fs.Rename(name+tmpSuffix, name)
+	return err
 }
 
 // OpenLog opens a log that is on disk, recovering it if the last stop was not clean. After a clean

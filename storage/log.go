@@ -227,7 +227,8 @@ func (l *Log) listLocked() (segmentList, error) {
 // setListLocked publishes the segments.
 func (l *Log) setListLocked(list segmentList) { l.segments.Store(&list) }
 
-// namesChanged notes that the folder must be synced before the log counts as synced.
+// namesChanged notes that the folder must be synced before the log counts as synced. It comes after the change: a sync
+// that began between the two would take for durable what it has not seen.
 func (l *Log) namesChanged() {
 	l.mu.Lock()
 	l.names++

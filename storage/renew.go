@@ -285,7 +285,7 @@ func (s *segment) renewNames() error {
 			return err
 		}
 	}
-	s.log.namesChanged()
+	defer s.log.namesChanged()
 	return Relink(s.log.dir.fs, s.fileName(logKind))
 }
 

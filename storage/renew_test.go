@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -258,6 +259,27 @@ func TestAnUnfinishedFolderIsMadeAnew(t *testing.T) {
 			require.Len(t, readAll(t, l), 2)
 		})
 	}
+}
+
+// A sync that falls just before the first file of a log is made does not count for that file's name.
+func TestASyncBeforeTheFirstFile(t *testing.T) {
+	disk := newDisk()
+	d, l := newLog(t, disk, smallConfig())
+	done := false
+	disk.SetFault(func(op storagetest.Op, name string) (time.Duration, error) {
+		if op == storagetest.OpCreate && strings.HasSuffix(name, ".log") && !done {
+			done = true
+			l.RequestSync()
+			require.Eventually(t, func() bool { return d.Stats().Commits > 0 }, time.Minute, time.Millisecond)
+		}
+		return 0, nil
+	})
+	appendBatches(t, l, 2)
+	require.NoError(t, l.Sync(t.Context()))
+	require.True(t, done)
+	l, err := openDir(t, disk.Crash(storagetest.LoseAll, nil)).OpenLog(orders, smallConfig())
+	require.NoError(t, err)
+	require.Len(t, readAll(t, l), 2)
 }
 
 // Whatever fails while a log is made, and whatever a power cut then leaves of it, the next process can make it.

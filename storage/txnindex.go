@@ -316,11 +316,13 @@ func (s *segment) saveAbortedLocked() (File, error) {
 	flag := OpenWrite | OpenCreate
 	if st.saved == 0 {
 		flag |= OpenTruncate
-		s.log.namesChanged()
 	}
 	f, err := s.log.dir.fs.Open(s.fileName(txnKind), flag)
 	if err != nil {
 		return nil, err
+	}
+	if st.saved == 0 {
+		s.log.namesChanged()
 	}
 	if len(st.tail) > 0 {
 		if _, err := f.WriteAt(appendAborted(nil, st.tail...), int64(st.saved)*txnEntrySize); err != nil {
